@@ -59,7 +59,7 @@ pub use table::{
 };
 pub use volume::{
     VolumeCheck, VolumeCluster, VolumeDestroyed, VolumeEntry, VolumeFile, VolumeLayout, VolumeList,
-    VolumeMount, VolumeSalvage, VolumeStatus, VolumeStore,
+    VolumeMount, VolumeRepair, VolumeSalvage, VolumeStatus, VolumeStore,
 };
 pub use vote::{
     AttemptId, Ballot, Decision, FileStamp, ReadyFile, VoteAsk, VoteRecord, VoteRequest, VoteSaid,

@@ -82,6 +82,29 @@ pub struct VolumeStatus {
     pub directories: u64,
     /// The bytes of all files, including holes.
     pub bytes: u64,
+    /// The number of files of which a copy missed a write or is on a lost store, although there should be two.
+    #[serde(default)]
+    pub short_files: u64,
+    /// The bytes of these copies, including holes.
+    #[serde(default)]
+    pub short_bytes: u64,
+    /// The repair that the volume makes by itself now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<VolumeRepair>,
+    /// The most bytes that such a repair copies in a second; 0 if the volume makes none.
+    #[serde(default)]
+    pub repair_rate: u64,
+}
+
+/// A repair that a volume makes by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeRepair {
+    /// The number of files that it found to repair.
+    pub files: u64,
+    /// How many of them it has done.
+    pub files_done: u64,
+    /// The bytes that it has copied.
+    pub bytes: u64,
 }
 
 /// The state of a store.
@@ -96,6 +119,15 @@ pub struct VolumeStore {
     pub strips: u64,
     /// The free bytes of its file system.
     pub available_bytes: u64,
+    /// The number of files with two copies of which one here missed a write or cannot be reached.
+    #[serde(default)]
+    pub short_files: u64,
+    /// The bytes of these copies, including holes.
+    #[serde(default)]
+    pub short_bytes: u64,
+    /// When the first of these copies missed a write, in nanoseconds since 1970; none if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind_since_ns: Option<i64>,
 }
 
 /// An entry of a volume.

@@ -311,7 +311,8 @@ create NAME --stores DIR,...: makes a volume. Only its owner may enter its direc
 and --record set the layout of its files. With NODE:/DIR for each store, and for --manager, the nodes of a cluster \
 create and serve them; --cluster or --identity says which cluster.
 
-list: the volumes of this user, and where they are. status NAME: its stores, and how much is in it.
+list: the volumes of this user, and where they are. status NAME: its stores, how much is in it, which files have fewer \
+copies than they should, and how far a repair is that the volume makes by itself.
 
 ls volume:NAME/PATH: the names in a directory. stat volume:NAME/PATH ...: all attributes of files and directories. \
 mkdir volume:NAME/PATH ...: makes directories and their parents. rm volume:NAME/PATH ...: removes files and empty \
@@ -328,7 +329,8 @@ Status 1 if something is wrong.
 
 repair NAME: uses second copies to rewrite damaged blocks, to bring copies that missed writes up to date, and to \
 rebuild copies that are gone. Removes strips that belong to no file. Then it checks. Other processes may use the \
-volume meanwhile.
+volume meanwhile. Copies that missed writes while a store was away are also brought up to date without this command, \
+seconds after the store is back; --limit sets how fast.
 
 add-store NAME DIR: adds a store, for files that are created from now on.
 

@@ -381,9 +381,13 @@ at most 34 MiB of memory. Without this flag, one for each core. To or from a str
         long: "limit",
         short: None,
         value: Value::Any("RATE"),
-        at: PUMPS,
+        at: At::Commands(&[Pump, Volume]),
         about: "the most bytes in a second, all streams together",
-        doc: "The most bytes to read per second, all lanes together, as in 50MB.",
+        doc: "\
+The most bytes to read per second, all lanes together, as in 50MB.
+
+With volume repair: does not repair now, but sets how much the volume copies in a second when it repairs itself, 64 MiB \
+unless it is set. With 0 it does not repair itself.",
         set: |args, value| values::bytes(value).map(|rate| args.limit = Some(rate)),
     },
     flags_pump::VERIFY,

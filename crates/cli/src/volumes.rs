@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use thalweg::Volume;
-use thalweg::volume::{self, HINT_ATTRIBUTE, Hint, Kind, OfCluster, OpenVolume, Policy, Registry};
+use thalweg::volume::{
+    self, HINT_ATTRIBUTE, Hint, Kind, OfCluster, OpenVolume, Policy, REPAIR_RATE_ATTRIBUTE, Registry,
+};
 use thalweg_api::{VolumeFile, to_json};
 
 use crate::failure::{DONE, Failure, WRONG};
@@ -39,7 +41,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             report(how, || to_json(&status), || show::volume_status(&status))
         }
         VolumeAsk::Check(name) => checked(&volume::open(&registry, name)?, how),
-        VolumeAsk::Repair(name) => repaired(&registry, name, how),
+        VolumeAsk::Repair(name, rate) => repair(&registry, name, *rate, how),
         VolumeAsk::AddStore(name, dir) => {
             entry_after(volume::add_store(&registry, name, dir), &registry, name, how)
         }
@@ -190,6 +192,14 @@ fn repaired(registry: &Registry, name: &str, how: Show) -> Result<u8, Failure> {
         report(how, String::new, || done.iter().map(|line| on_one_line(line) + "\n").collect())?;
     }
     checked(&volume::open(registry, name)?, how)
+}
+
+/// Repairs a volume; or sets how much it copies in a second when it repairs itself.
+fn repair(registry: &Registry, name: &str, rate: Option<u64>, how: Show) -> Result<u8, Failure> {
+    let Some(rate) = rate else { return repaired(registry, name, how) };
+    let (open, rate) = (volume::open(registry, name)?, rate.to_string());
+    open.volume.set_attribute(Path::new("/"), REPAIR_RATE_ATTRIBUTE, Some(rate.as_bytes()))?;
+    Ok(DONE)
 }
 
 fn set_layout(open: &OpenVolume, path: &Path, layout: &LayoutAsk) -> volume::Result<()> {

@@ -258,6 +258,9 @@ fn locks_hold_on_mounts_of_two_clients_and_outlive_the_managers_node() {
     other.unlock().unwrap();
     held.try_lock().unwrap();
     drop((held, other));
+    let destroyed = run(&nodes, &["volume", "destroy", "films"]);
+    destroyed.is_refused(&["volume films is mounted on ", "films and ", "again; unmount it first"]);
+    assert!(!destroyed.err.contains("--force"), "{destroyed:?}");
     drop((again, mounted));
 }
 
@@ -325,6 +328,57 @@ fn who_may_only_look_reads_and_changes_nothing() {
     assert_eq!(std::fs::metadata(nodes.place.0.join("back")).unwrap().len(), 100_000);
     run(&nodes, &["gen", "1k", "volume:films/other"]).is_refused(&["Read-only file system"]);
     run(&nodes, &["volume", "destroy", "films"]).is_refused(&["may only look"]);
+    run(&nodes, &["volume", "repair", "films"]).is_refused(&["may only look"]);
+}
+
+#[test]
+fn what_a_store_missed_is_counted_and_repaired_by_the_volume_itself() {
+    let mut nodes = with_volume("2");
+    let status = |nodes: &Nodes| -> VolumeStatus {
+        from_json(run(nodes, &["volume", "status", "films", "--json"]).is_done()).unwrap()
+    };
+    let rate = |nodes: &Nodes, rate: &str| {
+        run(nodes, &["volume", "repair", "films", "--limit", rate]).is_done();
+    };
+    let miss = |nodes: &mut Nodes, name: &str| {
+        kill(nodes, 2);
+        run(nodes, &["gen", "10k", &format!("volume:films/{name}")]).is_done();
+    };
+    run(&nodes, &["gen", "10k", "volume:films/first"]).is_done();
+    rate(&nodes, "0");
+    miss(&mut nodes, "in");
+    let lost = status(&nodes);
+    assert!(lost.stores[2].lost.is_some() && lost.stores[2].short_files == 2, "{lost:?}");
+    assert_eq!((lost.files, lost.short_files, lost.short_bytes), (2, 2, lost.stores[2].short_bytes));
+    nodes.begin(2);
+    until("the store is back", || status(&nodes).stores[2].lost.is_none());
+    let behind = status(&nodes);
+    let store = &behind.stores[2];
+    assert!(behind.short_files == 1 && store.short_files == 1 && store.short_bytes > 0, "{behind:?}");
+    assert!(store.behind_since_ns.is_some_and(|since| since <= thalweg_base::clock::wall_ns()), "{behind:?}");
+    assert_eq!((behind.repair_rate, behind.repair), (0, None));
+    let told = run(&nodes, &["volume", "status", "films"]);
+    for what in ["behind", "1 file has one copy less", "missed writes since 20", "does not repair itself"] {
+        assert!(told.is_done().contains(what), "{what}: {}", told.out);
+    }
+    until("the node counts it", || {
+        let metrics = nodes.curl("--cert own/cert.pem --key own/key.pem N1/metrics");
+        metrics.out.contains("\nthalweg_volume_short_files 1\n")
+    });
+    // It repairs itself slowly, and a client that repairs goes first.
+    rate(&nodes, "16KiB");
+    until("it repairs itself", || status(&nodes).repair.is_some_and(|repair| repair.bytes > 0));
+    let told = run(&nodes, &["volume", "status", "films"]);
+    assert!(told.is_done().contains("the volume repairs itself: 0 of 1 file done"), "{}", told.out);
+    let repaired = run(&nodes, &["volume", "repair", "films"]);
+    assert!(repaired.is_done().contains("everything is as it was written"), "{}", repaired.out);
+    assert_eq!((status(&nodes).short_files, status(&nodes).stores[2].behind_since_ns), (0, None));
+    // At the usual rate.
+    rate(&nodes, "64MiB");
+    miss(&mut nodes, "more");
+    nodes.begin(2);
+    until("it has repaired itself", || status(&nodes).short_files == 0);
+    assert!(run(&nodes, &["volume", "check", "films"]).is_done().contains("everything is as it was written"));
 }
 
 /// Has the volumes of a place belong to another client from now on.

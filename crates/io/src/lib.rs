@@ -48,7 +48,7 @@ pub use file_system::{
     real_name,
 };
 pub use headless::Headless;
-pub use mounts::mounts_at;
+pub use mounts::{mounts_at, mounts_of};
 pub use naming::{Stamp, give_name};
 pub use os::unplanted;
 pub use queue::{Done, Kind, Op, Queue};

@@ -19,6 +19,22 @@ pub fn mounts_at(directory: &Path) -> Result<Vec<String>> {
     Ok(types_at(directory, &small::read(Path::new(TABLE))?))
 }
 
+/// The directories on which file systems of this type and source are mounted, as the kernel names both.
+pub fn mounts_of(kind: &str, source: &str) -> Result<Vec<PathBuf>> {
+    Ok(points_of(kind, source, &small::read(Path::new(TABLE))?))
+}
+
+fn points_of(kind: &str, source: &str, table: &[u8]) -> Vec<PathBuf> {
+    let point_of = |line: &[u8]| {
+        let words: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+        let dash = words.iter().position(|word| *word == b"-")?;
+        let is_it =
+            words.get(dash + 1) == Some(&kind.as_bytes()) && unescaped(words.get(dash + 2)?) == *source;
+        is_it.then(|| unescaped(words[4]))
+    };
+    table.split(|b| *b == b'\n').filter_map(point_of).collect()
+}
+
 fn types_at(directory: &Path, table: &[u8]) -> Vec<String> {
     let type_of = |line: &[u8]| {
         let words: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
@@ -105,5 +121,8 @@ mod tests {
         assert_eq!(types("/"), ["ext4"]);
         assert_eq!(types("/with space"), ["fuse", "tmpfs"]);
         assert_eq!(types("/with"), Vec::<String>::new());
+        let points = |kind, source| points_of(kind, source, table);
+        assert_eq!(points("fuse", "y"), [Path::new("/with space")]);
+        assert_eq!(points("fuse", "x"), Vec::<PathBuf>::new());
     }
 }

@@ -12,8 +12,8 @@ use std::path::Path;
 use thalweg_volume::Edit;
 pub use thalweg_volume::{
     CACHE_BYTES, Entry, Error, HINT_ATTRIBUTE, Hint, Inode, Kind, Layout, Location, OfCluster, OpenVolume,
-    Policy, Registry, Result, add_store, adopt, check, create, create_on_nodes, destroy, file, files, open,
-    repair, replace, salvage, status,
+    Policy, REPAIR_RATE_ATTRIBUTE, Registry, Result, add_store, adopt, check, create, create_on_nodes,
+    destroy, file, files, open, repair, replace, salvage, status,
 };
 
 /// The permissions of a new file.

@@ -95,13 +95,16 @@ impl Applying<'_> {
                     inode.cut = None;
                 }
             }),
-            Change::Stale(inode, copy, strips) => self.note(*inode, |inode| {
-                let stale = &mut inode.stale[*copy as usize];
-                if *stale & strips != *strips {
-                    *stale |= strips;
-                    inode.generation += 1;
-                }
-            }),
+            Change::Stale(inode, copy, strips) => {
+                self.falls_behind(*inode, *copy, *strips)?;
+                self.note(*inode, |inode| {
+                    let stale = &mut inode.stale[*copy as usize];
+                    if *stale & strips != *strips {
+                        *stale |= strips;
+                        inode.generation += 1;
+                    }
+                })
+            }
             Change::Current(inode, generation, copy, strips) => self.note(*inode, |inode| {
                 if inode.generation == *generation {
                     inode.stale[*copy as usize] &= !strips;
@@ -141,6 +144,20 @@ impl Applying<'_> {
             rows::update(self.connection, &found, &noted)?;
         }
         Ok(noted)
+    }
+
+    /// Notes since when the stores of these copies have missed writes.
+    fn falls_behind(&self, inode: u64, copy: u32, strips: u64) -> Result<()> {
+        let Some(layout) = self.inode(inode)?.layout else { return Ok(()) };
+        if rows::stale(self.connection, 0, 1)?.is_empty() {
+            self.connection.execute("DELETE FROM behind", [])?;
+        }
+        let insert = "INSERT OR IGNORE INTO behind VALUES (?, ?)";
+        for index in (0..layout.width).filter(|index| strips >> index & 1 == 1) {
+            let row = params![layout.slot(index, copy), self.now_ns];
+            self.connection.prepare_cached(insert)?.execute(row)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn edit(&self, inode: u64, edit: impl FnOnce(&mut Inode)) -> Result<Inode> {

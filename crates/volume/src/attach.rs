@@ -239,6 +239,7 @@ fn serve(meta: &Path, lock: File, has_open: bool) -> Result<(Way, Vec<Option<Str
     let server = Server::start(manager, Arc::new(stores), is_alone, Some(lock))?;
     let lost = server.stores.lost();
     let listener = Listener::start(meta, &server)?;
+    server.heal();
     let session = OwnSession::begin(&server);
     Ok((Way::Here(Here { _listener: listener, session }), lost))
 }

@@ -8,12 +8,15 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use thalweg_api::{VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeStatus, VolumeStore};
+use thalweg_api::{
+    VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeRepair, VolumeStatus, VolumeStore,
+};
 
 use crate::alone::OpenVolume;
 use crate::file::TRIES;
 use crate::layout::{Layout, Policy};
 use crate::manager::{Change, Inode, Kind, ROOT};
+use crate::request::{Healing, Health};
 use crate::store::{Store, Strip};
 use crate::stores::{Slot, bit};
 use crate::volume::Volume;
@@ -65,6 +68,7 @@ pub(crate) fn root_policy(volume: &Volume) -> Result<Policy> {
 /// The state of a volume and its stores.
 pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
     let (volume, VolumeEntry { name, manager, stores, clients, .. }) = (&open.volume, open.entry.clone());
+    let Health { behind, healing, rate } = volume.manager.health()?;
     let mut status = VolumeStatus {
         name,
         manager,
@@ -74,11 +78,25 @@ pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
         files: 0,
         directories: 1,
         bytes: 0,
+        short_files: 0,
+        short_bytes: 0,
+        repair: healing.map(|Healing { files, files_done, bytes }| VolumeRepair { files, files_done, bytes }),
+        repair_rate: rate,
     };
     for (slot, directory) in volume.stores.slots().iter().zip(stores) {
         let asked = asked(slot, |store| Ok((store.list()?.len() as u64, store.space()?.available)));
         let (strips, available_bytes) = *asked.as_ref().unwrap_or(&(0, 0));
-        status.stores.push(VolumeStore { directory, lost: asked.err(), strips, available_bytes });
+        let (lost, short_files, short_bytes, behind_since_ns) = (asked.err(), 0, 0, None);
+        let store = VolumeStore {
+            directory,
+            lost,
+            strips,
+            available_bytes,
+            short_files,
+            short_bytes,
+            behind_since_ns,
+        };
+        status.stores.push(store);
     }
     let mut seen = BTreeSet::new();
     walk(volume, |_, inode| match inode.kind {
@@ -86,10 +104,41 @@ pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
         Kind::File if seen.insert(inode.id) => {
             status.files += 1;
             status.bytes += inode.size;
+            count_short(inode, &behind, &mut status);
         }
         _ => {}
     })?;
     Ok(status)
+}
+
+/// Counts a file that has fewer copies than it should.
+fn count_short(inode: &Inode, behind: &[(u32, i64)], status: &mut VolumeStatus) {
+    let Some(layout) = inode.layout.filter(|layout| layout.copies == 2) else { return };
+    // For each slot the bytes, and whether a copy missed a write.
+    let mut of_slots: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
+    let strips = inode.strips | inode.unsynced;
+    for index in (0..layout.width).filter(|index| strips & bit(*index) != 0) {
+        for copy in 0..2 {
+            let slot = layout.slot(index, copy);
+            let is_stale = inode.stale[copy as usize] & bit(index) != 0;
+            if is_stale || status.stores.get(slot as usize).is_some_and(|store| store.lost.is_some()) {
+                let (bytes, is_behind) = of_slots.entry(slot).or_default();
+                *bytes += layout.strip_len(index, inode.size);
+                *is_behind |= is_stale;
+            }
+        }
+    }
+    status.short_files += u64::from(!of_slots.is_empty());
+    for (slot, (bytes, is_behind)) in of_slots {
+        status.short_bytes += bytes;
+        let Some(store) = status.stores.get_mut(slot as usize) else { continue };
+        store.short_files += 1;
+        store.short_bytes += bytes;
+        if is_behind {
+            store.behind_since_ns =
+                behind.iter().find(|(behind, _)| *behind == slot).map(|(_, since)| *since);
+        }
+    }
 }
 
 /// The answer of a store, or why the store is lost: it is missing, or it fails.

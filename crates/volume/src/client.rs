@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::locks::ClientId;
 use crate::manager::{Change, Entry, Inode, Place, Written};
-use crate::request::{Answer, ChangeNumber, LockAnswer, LockRequest, Request};
+use crate::request::{Answer, ChangeNumber, Health, LockAnswer, LockRequest, Request};
 use crate::{Error, Result};
 
 /// Answers the requests of one client.
@@ -128,6 +128,14 @@ impl Client {
     /// Lifts the fence of a file: other clients can learn its generation again.
     pub(crate) fn lift(&self, inode: u64) -> Result<()> {
         self.done(&Request::Lift(inode))
+    }
+
+    /// What the server repairs by itself, and why.
+    pub(crate) fn health(&self) -> Result<Health> {
+        match self.0.answer(&Request::Health)? {
+            Answer::Health(health) => Ok(health),
+            other => wrong(other),
+        }
     }
 
     /// Opens a file.

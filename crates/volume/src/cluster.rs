@@ -23,6 +23,7 @@ use crate::forward::Forward;
 use crate::layout::Policy;
 use crate::location::{Location, apart};
 use crate::manager::Change;
+use crate::managers::IN_USE;
 use crate::registry::{Registry, part};
 use crate::remote::{Dial, Links, RemoteManager, RemoteStore, number};
 use crate::store::Store;
@@ -294,6 +295,10 @@ pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<VolumeDestroye
         VolumeDestroyed { name: entry.name.clone(), forgotten: true, ..VolumeDestroyed::default() };
     match remove(&links, &entry.manager, volume, None) {
         Ok(()) => told.manager = Some(entry.manager.clone()),
+        // Its clients are there, and so is the manager.
+        Err(why) if !force && why.to_string().ends_with(IN_USE) => {
+            return Err(place::if_mounted(why, &entry.name));
+        }
         Err(why) if !force => {
             return Err(Error::Refused(format!(
                 "{why}; if {} is gone for good, thalweg volume destroy {} --force removes what is left and forgets the volume",

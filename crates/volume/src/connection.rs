@@ -107,6 +107,16 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reads why the peer has ended the connection, if it says so soon.
+    pub(crate) fn hear(&self, patience: Duration) {
+        let from = self.state().from.take();
+        if let Some(mut from) = from
+            && matches!(from.wait(patience), Ok(true))
+        {
+            let _ = from.read(&mut [0]);
+        }
+    }
+
     /// Sends a request with these bytes, and waits for the answer. The bytes of the answer fill `into`.
     pub(crate) fn ask(&self, ask: &Ask, data: &[u8], into: &mut [u8]) -> Result<Reply, Failure> {
         let number = self.send(ask, data)?;

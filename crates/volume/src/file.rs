@@ -74,12 +74,22 @@ pub(crate) struct State {
     pub(crate) is_told: bool,
     /// A write failed that one copy may have received and the other not.
     pub(crate) is_doubtful: bool,
-    /// The only current copy of a strip, if its store has lost bytes of it, and how: the next sync or flush returns that
-    /// error.
+    /// Strips with bytes that are not durable, whose copies may have been made equal since: if the store of one copy has
+    /// lost these bytes, the other may lack them too.
+    pub(crate) equalised: u64,
+    /// A copy whose store has lost bytes that no other copy is known to have, and how: the next sync or flush returns
+    /// that error.
     pub(crate) forgotten: Option<(Strip, String)>,
 }
 
 impl State {
+    /// Notes bytes that a store has lost, unless another copy has them.
+    pub(crate) fn forget(&mut self, outcome: &mut Outcome) {
+        if (outcome.lost() | self.equalised & outcome.forgot) != 0 {
+            self.forgotten = outcome.forgotten.take().or(self.forgotten.take());
+        }
+    }
+
     /// The report of this state to the manager, with these strips.
     fn written(&self, strips: u64) -> Written {
         let (inode, generation) = (self.target.inode, self.target.generation);
@@ -106,6 +116,7 @@ impl Node {
             is_noted: false,
             is_told: true,
             is_doubtful: false,
+            equalised: 0,
             forgotten: None,
         };
         Node { gate: RwLock::default(), state: Mutex::new(state), behind: Behind::default() }
@@ -142,7 +153,14 @@ impl Node {
         if state.is_told {
             state.modified_ns = inode.modified_ns;
         }
-        let Target { strips, settled, .. } = state.target;
+        let Target { strips, settled, generation, stale, .. } = state.target;
+        // Only a mark of a stale copy leaves the other copies as they are.
+        let is_marked = |copy: usize| stale[copy] & !inode.stale[copy] == 0;
+        if inode.generation != generation
+            && !(inode.generation == generation + 1 && inode.stale != stale && (0..2).all(is_marked))
+        {
+            state.equalised |= state.unsynced;
+        }
         state.target = Target::of(inode).expect("a file keeps its layout");
         state.target.strips |= strips;
         state.target.settled |= settled;
@@ -242,7 +260,10 @@ impl Node {
         // What this client wrote before it closed the file may be lost, although another client has synced it since.
         let unsynced = unsynced | volume.stores.unsynced(&target);
         if is_noted || unsynced != 0 {
-            let (outcome, synced) = volume.stores.sync(&target, unsynced);
+            let (mut outcome, synced) = volume.stores.sync(&target, unsynced);
+            if outcome.lost() == 0 {
+                self.state().forget(&mut outcome);
+            }
             self.settle_copies(volume, outcome)?;
             let mut state = self.state();
             let settled = state.target.settled | unsynced;
@@ -250,7 +271,7 @@ impl Node {
             state.target.settled = settled;
             state.known = Stamp::of(&told);
             (state.unsynced, state.is_noted, state.is_told) = (0, false, true);
-            state.is_doubtful = false;
+            (state.is_doubtful, state.equalised) = (false, 0);
             drop(state);
             if !told.unsettled {
                 // Otherwise the copies may still differ, in bytes of another writer or of a write that failed.

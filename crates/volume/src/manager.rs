@@ -288,6 +288,13 @@ pub trait Manager: Send + Sync {
     /// unsettled. At most `most`.
     fn unfinished(&self, after: u64, most: usize) -> Result<Vec<Inode>>;
 
+    /// Files with numbers greater than `after` of which a copy missed a write. At most `most`.
+    fn stale(&self, after: u64, most: usize) -> Result<Vec<Inode>>;
+
+    /// The slots whose stores missed writes, each with the time of the first write since no copy had missed any, in
+    /// nanoseconds since 1970.
+    fn behind(&self) -> Result<Vec<(u32, i64)>>;
+
     /// Clients that may have locks, including those of an earlier server.
     fn lockers(&self) -> Result<Vec<[u64; 2]>>;
 

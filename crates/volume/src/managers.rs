@@ -12,6 +12,8 @@ use std::time::Duration;
 use crate::server::Server;
 use crate::{Error, Result};
 
+/// The end of the error for a manager that has sessions.
+pub(crate) const IN_USE: &str = "; unmount it there, or wait for their end";
 /// How long to wait for sessions that are ending.
 const ENDING: Duration = Duration::from_secs(2);
 
@@ -61,6 +63,9 @@ impl Managers {
             Some(server) => Arc::clone(server),
             None => Arc::clone(state.server.insert(open()?)),
         };
+        if is_alone {
+            server.healer.end();
+        }
         state.sessions += 1;
         state.is_alone = is_alone;
         drop(state);
@@ -71,8 +76,19 @@ impl Managers {
     pub(crate) fn close(self: &Arc<Managers>, dir: &Path, then: impl FnOnce() -> Result<()>) -> Result<()> {
         let asked = self.ask(dir);
         let mut state = asked.wait_for(|state| state.sessions == 0)?;
-        state.server = None;
+        if let Some(server) = state.server.take() {
+            server.healer.end();
+        }
         then()
+    }
+
+    /// The sum of what the open managers count of their own repairs; see [`crate::healer::Healer::counts`].
+    pub(crate) fn healers(&self) -> [u64; 3] {
+        let table = locked(&self.0);
+        // One that is being opened or closed counts as closed.
+        let open = table.values().filter_map(|entry| entry.state.try_lock().ok()?.server.clone());
+        let counts: Vec<[u64; 3]> = open.map(|server| server.healer.counts()).collect();
+        [0, 1, 2].map(|n| counts.iter().map(|counts| counts[n]).sum())
     }
 
     fn ask(self: &Arc<Managers>, dir: &Path) -> Asked {
@@ -104,7 +120,10 @@ impl Asked {
         let (name, sessions) = (name_of(&self.dir), state.sessions);
         Err(Error::Refused(match state.is_alone {
             true => format!("the stores of volume {name} are being changed; wait for the end of that"),
-            false => format!("volume {name} has {sessions} open sessions; wait for their end"),
+            false => {
+                let clients = if sessions == 1 { "client has" } else { "clients have" };
+                format!("{sessions} {clients} volume {name} open, perhaps mounted{IN_USE}")
+            }
         }))
     }
 }
@@ -188,7 +207,7 @@ mod tests {
         let enter = |is_alone| managers.enter(&dir, is_alone, || open(&dir));
         let refused = |is_alone| enter(is_alone).err().unwrap().to_string();
         let first = enter(false).unwrap();
-        assert!(refused(true).contains("has 1 open sessions"));
+        assert!(refused(true).contains("1 client has volume"));
         drop(enter(false).unwrap());
         drop(first);
         assert_eq!(locked(&managers.0).len(), 1, "it stays open");

@@ -19,7 +19,9 @@ use crate::incarnation::{Holder, Incarnation, PLACE_BYTES_MAX};
 use crate::layout::{Layout, Policy};
 use crate::locks::{How, Lock, Verdict};
 use crate::manager::{Change, Edit, Entry, Inode, Kind, New, Place, Renaming, Written};
-use crate::request::{Answer, Forwarded, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest};
+use crate::request::{
+    Answer, Forwarded, Healing, Health, LockAnswer, LockRequest, Request, StoreAnswer, StoreRequest,
+};
 use crate::store::{SYNCED_MAX, Source, Strip, StripFacts, Write};
 
 /// The version of the protocol. Any other is refused.
@@ -141,6 +143,7 @@ choice!(Request {
     15 => Lift { 0: inode },
     16 => News { 0: since },
     17 => Undo { inode: inode, at: at, bytes: bytes },
+    18 => Health {},
 });
 choice!(LockRequest {
     0 => Claim { 0: locks },
@@ -171,7 +174,10 @@ choice!(Answer {
     7 => Slots { 0: places },
     8 => Lock { 0: answer },
     9 => News { 0: number, 1: changed, 2: shared },
+    10 => Health { 0: health },
 });
+record!(Health { behind, healing, rate });
+record!(Healing { files, files_done, bytes });
 choice!(StoreRequest {
     0 => Read { strip: strip, generation: generation, at: at, bytes: bytes },
     1 => Write { 0: write },

@@ -352,6 +352,17 @@ pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     )))
 }
 
+/// Says where a volume is mounted on this machine, if it is: why it is in use. Otherwise returns the error as it is.
+pub(crate) fn if_mounted(why: Error, name: &str) -> Error {
+    match thalweg_io::mounts_of("fuse.thalweg", name) {
+        Ok(at) if !at.is_empty() => {
+            let at: Vec<String> = at.iter().map(|at| at.display().to_string()).collect();
+            Error::Refused(format!("volume {name} is mounted on {}; unmount it first", at.join(" and ")))
+        }
+        _ => why,
+    }
+}
+
 /// What is in the place of a part of a volume.
 enum Found {
     /// The part.

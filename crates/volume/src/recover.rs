@@ -177,7 +177,7 @@ fn equalise(
     let to = (server.stores.of(&target.layout, to.0)?, to.0);
     // So that the strip is made even if it has no bytes.
     write(target, to, 0, &[])?;
-    copy_ranges(target, from, to, &ranges)
+    copy_ranges(target, from, to, &ranges, &|_| Ok(()))
 }
 
 /// Sorts ranges, and merges those that touch or overlap.
@@ -193,12 +193,16 @@ pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     joined
 }
 
+/// Called after some bytes were copied. It may wait, or end the work.
+pub(crate) type Copied<'a> = &'a dyn Fn(u64) -> Result<()>;
+
 /// Copies these bytes from one copy of a strip to the other, except for what is a hole in both.
 pub(crate) fn copy_ranges(
     target: &Target,
     from: (&dyn Store, Strip),
     to: (&dyn Store, Strip),
     ranges: &[Range<u64>],
+    copied: Copied<'_>,
 ) -> Result<()> {
     let mut piece = vec![0; PIECE];
     for range in ranges {
@@ -212,6 +216,7 @@ pub(crate) fn copy_ranges(
                 from.0.read(from.1, target.generation, at, &mut piece[..n])?;
                 write(target, to, at, &piece[..n])?;
                 at += n as u64;
+                copied(n as u64)?;
             }
         }
     }

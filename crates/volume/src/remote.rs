@@ -75,6 +75,8 @@ pub(crate) trait Dial: Send + Sync {
             Ok(other) => wrong(&other),
             Err(Failure::Told(why)) => Err(failed(why.to_string())),
             Err(_) => {
+                // A peer that refuses the stream may have ended it before the request was sent.
+                connection.hear(MOMENT);
                 let why = failure.get().cloned();
                 Err(failed(why.unwrap_or_else(|| format!("{node} ended the stream"))))
             }

@@ -10,7 +10,7 @@
 //! Non-goals: files without a second copy; a check lists the damaged ones.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thalweg_api::VolumeWork;
 use thalweg_base::units::Bytes;
@@ -18,7 +18,7 @@ use thalweg_base::units::Bytes;
 use crate::check::{self, Seen};
 use crate::layout::Layout;
 use crate::manager::{Change, Inode};
-use crate::recover::{copy_ranges, data_of_either, joined};
+use crate::recover::{Copied, copy_ranges, data_of_either, joined};
 use crate::registry::Registry;
 use crate::store::{Store, Strip, StripFacts, Write};
 use crate::stores::{Target, bit};
@@ -46,7 +46,8 @@ pub(crate) fn run(volume: &Volume, stores: &[String]) -> Result<Vec<String>> {
     let (mut done, mut failed, mut seen) = (Vec::new(), Ok(()), Seen::new());
     check::walk(volume, |path, inode| {
         if let (Ok(()), Some(layout), true) = (&failed, inode.layout, check::is_first(&mut seen, inode)) {
-            failed = File { volume, path, inode: inode.clone(), layout }.repair(&mut done);
+            let inode = inode.clone();
+            failed = File { volume, path, inode, layout, copied: &|_| Ok(()) }.repair(true, &mut done);
         }
     })?;
     failed?;
@@ -59,6 +60,14 @@ pub(crate) fn run(volume: &Volume, stores: &[String]) -> Result<Vec<String>> {
     }
     volume.sync_names()?;
     Ok(done)
+}
+
+/// Brings the copies of a file up to date that missed writes.
+pub(crate) fn stale(volume: &Volume, inode: u64, copied: Copied<'_>) -> Result<()> {
+    let inode = volume.manager.inode(inode)?;
+    let Some(layout) = inode.layout else { return Ok(()) };
+    let path = &PathBuf::from(format!("inode {}", inode.id));
+    File { volume, path, inode, layout, copied }.repair(false, &mut Vec::new())
 }
 
 /// Removes a strip, unless a file has it by now. A strip that its file does not know was made by a late write.
@@ -86,13 +95,16 @@ struct File<'a> {
     path: &'a Path,
     inode: Inode,
     layout: Layout,
+    /// Called for what is copied while clients may write.
+    copied: Copied<'a>,
 }
 
 /// A copy of a strip, and the store that has it.
 type Copy<'a> = (&'a dyn Store, Strip);
 
 impl<'a> File<'a> {
-    fn repair(&mut self, done: &mut Vec<String>) -> Result<()> {
+    /// Repairs stale copies and, if `compares`, also what differs or is damaged.
+    fn repair(&mut self, compares: bool, done: &mut Vec<String>) -> Result<()> {
         if self.layout.copies < 2 {
             return Ok(());
         }
@@ -101,7 +113,7 @@ impl<'a> File<'a> {
             let mut left = TRIES;
             loop {
                 left -= 1;
-                match self.repair_strip(index, done) {
+                match self.repair_strip(index, compares, done) {
                     Ok(()) => break,
                     Err(Error::Stale(_) | Error::System(libc::ETIMEDOUT, _)) if left > 0 => {}
                     // An unreadable strip cannot be copied from; the check that follows names it.
@@ -115,9 +127,9 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    fn repair_strip(&mut self, index: u32, done: &mut Vec<String>) -> Result<()> {
+    fn repair_strip(&mut self, index: u32, compares: bool, done: &mut Vec<String>) -> Result<()> {
         self.inode = self.volume.manager.inode(self.inode.id)?;
-        if !self.is_stale(index, 0) && !self.is_stale(index, 1) {
+        if compares && !self.is_stale(index, 0) && !self.is_stale(index, 1) {
             self.compare(index, done)?;
         }
         for copy in 0..2 {
@@ -172,6 +184,10 @@ impl<'a> File<'a> {
     /// Rewrites, block by block, what differs or only one copy has, while no client writes. What neither has stays.
     fn mend(&mut self, copies: [Copy<'a>; 2], range: Range<u64>, done: &mut Vec<String>) -> Result<()> {
         let (generation, layout) = (self.inode.generation, self.layout);
+        if (0..2).any(|copy| self.is_stale(copies[0].1.index, copy)) {
+            // A client that knew more has marked it before the fence.
+            return Ok(());
+        }
         let mut pieces = [vec![0; BLOCK], vec![0; BLOCK]];
         let mut at = range.start;
         loop {
@@ -221,14 +237,18 @@ impl<'a> File<'a> {
         if self.is_stale(index, 1 - copy) {
             return Ok(());
         }
+        // In this generation no other client that was repairing can ask for changes, which this one would then miss.
+        self.fenced([from, to], |_| Ok(()))?;
+        if self.is_stale(index, 1 - copy) || !self.is_stale(index, copy) {
+            return Err(Error::Stale(to.1));
+        }
         let mut generation = self.inode.generation;
-        self.raise([from, to]);
         // The next call returns only what is written from now on.
         from.0.changes(from.1, generation)?;
         let facts = facts_of(from.0, from.1)?;
         let what = match self.ranges(&facts, to)? {
             Some(ranges) => {
-                copy_ranges(&self.target(), from, to, &ranges)?;
+                copy_ranges(&self.target(), from, to, &ranges, self.copied)?;
                 let bytes = ranges.iter().map(|range| range.end - range.start).sum();
                 format!("has got the {} that it may have missed", Bytes(bytes))
             }
@@ -238,7 +258,7 @@ impl<'a> File<'a> {
                 // The new copy is of a later generation than any request to remove the old one, even a late one.
                 self.fenced([from, to], |_| Ok(()))?;
                 generation = self.inode.generation;
-                copy_strip(from, to)?;
+                copy_strip(from, to, self.copied)?;
                 "is made anew".into()
             }
         };
@@ -247,7 +267,7 @@ impl<'a> File<'a> {
             if left.iter().map(|range| range.end - range.start).sum::<u64>() <= FENCED_BYTES {
                 break;
             }
-            copy_ranges(&self.target(), from, to, &left)?;
+            copy_ranges(&self.target(), from, to, &left, self.copied)?;
             left = from.0.changes(from.1, generation)?;
         }
         to.0.sync(&[to.1])?;
@@ -269,7 +289,7 @@ impl<'a> File<'a> {
     fn make_current(&mut self, from: Copy<'a>, to: Copy<'a>, left: Vec<Range<u64>>) -> Result<()> {
         let (id, generation, strip) = (self.inode.id, self.inode.generation, to.1);
         let left = joined([left, from.0.changes(from.1, generation)?].concat());
-        copy_ranges(&self.target(), from, to, &left)?;
+        copy_ranges(&self.target(), from, to, &left, &|_| Ok(()))?;
         let synced = [(from, from.0.sync(&[from.1])?[0]), (to, to.0.sync(&[to.1])?[0])];
         self.inode =
             self.volume.manager.change(&Change::Current(id, generation, strip.copy, bit(strip.index)))?;
@@ -327,6 +347,7 @@ impl From<NotCopied> for Error {
 pub(crate) fn copy_strip(
     (from, strip): (&dyn Store, Strip),
     (to, new): (&dyn Store, Strip),
+    copied: Copied<'_>,
 ) -> std::result::Result<(), NotCopied> {
     use NotCopied::{Unreadable, Unwritable};
     let StripFacts { generation, layout, .. } = facts_of(from, strip).map_err(Unreadable)?;
@@ -345,6 +366,7 @@ pub(crate) fn copy_strip(
             from.read(strip, generation, at, &mut piece[..n]).map_err(Unreadable)?;
             write(at, &piece[..n])?;
             at += n as u64;
+            copied(n as u64).map_err(Unwritable)?;
         }
     }
     to.sync(&[new]).map(drop).map_err(Unwritable)

@@ -68,6 +68,8 @@ pub(crate) enum Request {
         at: u64,
         bytes: u64,
     },
+    /// What the server repairs by itself, and why.
+    Health,
 }
 
 impl Request {
@@ -76,7 +78,7 @@ impl Request {
         match self {
             Request::Lookup(_) | Request::Inode(_) | Request::Names(..) | Request::Attributes(_) => false,
             Request::Unfinished(_) | Request::Open(_) | Request::Slots | Request::Lift(_) => false,
-            Request::News(_) => false,
+            Request::News(_) | Request::Health => false,
             // These do what is left, if anything is.
             Request::Sync | Request::SyncAll | Request::Close(_, None) => false,
             Request::Change(_) | Request::Close(_, Some(_)) | Request::Append { .. } => true,
@@ -84,6 +86,26 @@ impl Request {
             Request::Lock { .. } | Request::Repair | Request::Fence(_) => true,
         }
     }
+}
+
+/// What a server repairs by itself, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Health {
+    /// See [`crate::Manager::behind`].
+    pub(crate) behind: Vec<(u32, i64)>,
+    /// What it repairs now.
+    pub(crate) healing: Option<Healing>,
+    /// The most bytes that it copies in a second.
+    pub(crate) rate: u64,
+}
+
+/// How far a server is with a repair of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Healing {
+    pub(crate) files: u64,
+    pub(crate) files_done: u64,
+    /// The bytes that were copied.
+    pub(crate) bytes: u64,
 }
 
 /// The number of the last change of a file by others, as the server knows it for a client. It is 0 if there was none
@@ -136,6 +158,20 @@ pub(crate) enum Answer {
     Lock(LockAnswer),
     /// The number of the last change, the files that others have changed, and those that others have open.
     News(ChangeNumber, Vec<u64>, Vec<u64>),
+    Health(Health),
+}
+
+impl Answer {
+    /// The inodes that it tells the client.
+    pub(crate) fn inodes(&mut self) -> impl Iterator<Item = &mut Inode> {
+        let (one, many, named): (Option<&mut Inode>, &mut [Inode], &mut [Entry]) = match self {
+            Answer::Inode(inode) | Answer::Found(Some(inode)) => (Some(inode), &mut [], &mut []),
+            Answer::Inodes(inodes) => (None, inodes, &mut []),
+            Answer::Entries(entries) => (None, &mut [], entries),
+            _ => (None, &mut [], &mut []),
+        };
+        one.into_iter().chain(many).chain(named.iter_mut().map(|entry| &mut entry.inode))
+    }
 }
 
 /// A request of a client to a store; see [`crate::Store`].

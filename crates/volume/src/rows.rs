@@ -63,12 +63,12 @@ fn inode_of(row: &Row<'_>) -> rusqlite::Result<Inode> {
 
 /// Writes an inode that was `before`. While no column of an index changes, only its row is written.
 pub(crate) fn update(connection: &Connection, before: &Inode, inode: &Inode) -> rusqlite::Result<()> {
-    let indexed = |inode: &Inode| (inode.links, inode.cut, inode.unsettled);
+    let indexed = |inode: &Inode| (inode.links, inode.cut, inode.unsettled, inode.stale);
     if indexed(before) != indexed(inode) {
         return put(connection, inode);
     }
     let text = "UPDATE inodes SET mode = ?, user = ?, grp = ?, size = ?, accessed = ?, modified = ?, changed = ?, \
-                policy = ?, generation = ?, strips = ?, stale0 = ?, stale1 = ?, unsynced = ? WHERE id = ?";
+                policy = ?, generation = ?, strips = ?, unsynced = ? WHERE id = ?";
     connection.prepare_cached(text)?.execute(params![
         inode.mode,
         inode.user,
@@ -80,8 +80,6 @@ pub(crate) fn update(connection: &Connection, before: &Inode, inode: &Inode) -> 
         inode.policy.as_ref().map(policy_bytes),
         inode.generation as i64,
         inode.strips as i64,
-        inode.stale[0] as i64,
-        inode.stale[1] as i64,
         inode.unsynced as i64,
         inode.id as i64,
     ])?;
@@ -203,6 +201,13 @@ pub(crate) fn names(
 }
 
 /// Inodes with unfinished work and numbers higher than `after`.
+pub(crate) fn stale(connection: &Connection, after: u64, most: usize) -> rusqlite::Result<Vec<Inode>> {
+    let text = format!(
+        "SELECT {COLUMNS} FROM inodes WHERE (stale0 != 0 OR stale1 != 0) AND id > ? ORDER BY id LIMIT ?"
+    );
+    connection.prepare_cached(&text)?.query_map([after as i64, most as i64], inode_of)?.collect()
+}
+
 pub(crate) fn unfinished(connection: &Connection, after: u64, most: usize) -> rusqlite::Result<Vec<Inode>> {
     let text = format!(
         "SELECT {COLUMNS} FROM inodes \

@@ -126,6 +126,7 @@ impl Drop for Listener {
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
+        self.shared.server.healer.end();
         self.shared.server.leases.close();
         let clients = std::mem::take(&mut *self.shared.clients());
         // Requests that have arrived are read and answered.

@@ -17,6 +17,8 @@ use thalweg_wire::threads::spawn;
 
 use crate::appends::Appends;
 use crate::connection::PATIENCE;
+use crate::fence::Fences;
+use crate::healer::Healer;
 use crate::leases::Leases;
 use crate::manager::{Change, Inode, Kind, Manager, Written, cuts};
 use crate::request::{Answer, ChangeNumber, Request};
@@ -31,8 +33,6 @@ pub(crate) const GONE: SessionId = 0;
 
 /// How long the clients of a server that has ended have to join the next one.
 const GRACE: Duration = PATIENCE;
-/// The longest time that a file is fenced, in nanoseconds: clients that wait must be answered within [`PATIENCE`].
-const FENCE_NS: u64 = 5_000_000_000;
 /// How long to wait before retrying the work that a lost store has left unfinished.
 const AGAIN: Duration = Duration::from_secs(10);
 /// The most entries and inodes in one answer.
@@ -43,16 +43,27 @@ const DOOMED_BYTES_MAX: u64 = 1 << 20;
 /// When a thread removes them and there are this many, callers do it too.
 const DOOMED_BACKLOG_MAX: usize = 8 * DOOMED_MAX;
 
+/// A simulation of a server. Without threads, work for which no caller waits is done by the caller.
+pub(crate) trait Simulated: Send + Sync {
+    /// The time, instead of that of the clock.
+    fn now_ns(&self) -> u64;
+
+    /// Lets other requests go on, at most until this time.
+    fn wait(&self, until_ns: u64);
+}
+
 /// The manager and the stores of a volume, for any number of clients.
 pub(crate) struct Server {
     pub(crate) manager: Box<dyn Manager>,
     pub(crate) stores: Arc<Stores>,
     pub(crate) leases: Leases,
+    pub(crate) fences: Fences,
+    pub(crate) healer: Arc<Healer>,
     state: Mutex<State>,
     pub(crate) settled: Condvar,
     pub(crate) me: Weak<Server>,
-    /// Runs work on threads if no caller waits for it. A simulation runs it itself, in its own order.
-    has_threads: bool,
+    /// What a simulation has in place of threads and the clock.
+    pub(crate) simulated: Option<Arc<dyn Simulated>>,
     /// Held until the manager is closed, so that no other process opens it before.
     _lock: Option<File>,
 }
@@ -63,7 +74,6 @@ pub(crate) struct State {
     /// Begins at a random number, so that no other server has had the numbers that follow.
     first_change: ChangeNumber,
     last_change: ChangeNumber,
-    repair: Option<Repair>,
     pub(crate) files: BTreeMap<u64, Opened>,
     /// Files without names that no session has open, each with the strips that it may have.
     doomed: Vec<(Inode, u64)>,
@@ -71,12 +81,6 @@ pub(crate) struct State {
     reaps: bool,
     /// A thread is waiting to retry.
     finishes_later: bool,
-}
-
-/// The session that repairs, and the file that it fences, with the time until which it does.
-struct Repair {
-    session: SessionId,
-    fenced: Option<(u64, u64)>,
 }
 
 impl State {
@@ -124,7 +128,7 @@ impl Server {
         is_alone: bool,
         lock: Option<File>,
     ) -> Result<Arc<Server>> {
-        let server = Server::with(manager, stores, (is_alone, true), lock)?;
+        let server = Server::with(manager, stores, (is_alone, None), lock)?;
         if let Some(hold) = server.stores.hold() {
             hold.keep_telling(Arc::downgrade(&server));
         }
@@ -142,11 +146,11 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a server with or without threads of its own.
+    /// Starts a server, with threads of its own unless it is simulated.
     pub(crate) fn with(
         manager: Box<dyn Manager>,
         stores: Arc<Stores>,
-        (is_alone, has_threads): (bool, bool),
+        (is_alone, simulated): (bool, Option<Arc<dyn Simulated>>),
         lock: Option<File>,
     ) -> Result<Arc<Server>> {
         let leases = Leases::new(&*manager, !is_alone)?;
@@ -155,7 +159,8 @@ impl Server {
         let settled = Condvar::new();
         let server = Arc::new_cyclic(|me| {
             let me = Weak::clone(me);
-            Server { manager, stores, leases, state, settled, me, has_threads, _lock: lock }
+            let (fences, healer) = (Fences::default(), Arc::default());
+            Server { manager, stores, leases, fences, healer, state, settled, me, simulated, _lock: lock }
         });
         let has_work = !server.manager.unfinished(0, 1)?.is_empty();
         // If nothing may be changed now, clients can read, and the work is done later.
@@ -188,16 +193,20 @@ impl Server {
 
     /// Runs work for which no caller waits.
     pub(crate) fn aside(&self, work: impl FnOnce() + Send + 'static) {
-        match self.has_threads {
-            true => _ = spawn("volume", work),
-            false => work(),
+        match self.simulated {
+            None => _ = spawn("volume", work),
+            Some(_) => work(),
         }
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.simulated.as_ref().map_or_else(now_ns, |simulated| simulated.now_ns())
     }
 
     /// Retries after a while the work that a lost store left unfinished. If there is no thread for it, the next opening
     /// of the volume does it.
     fn finish_later(&self) {
-        if !self.has_threads || std::mem::replace(&mut self.state().finishes_later, true) {
+        if self.simulated.is_some() || std::mem::replace(&mut self.state().finishes_later, true) {
             return;
         }
         let (me, stores) = (Weak::clone(&self.me), Arc::downgrade(&self.stores));
@@ -265,6 +274,12 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a request is in the middle of something that others have to wait for.
+    #[cfg(test)]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state.try_lock().is_err() || self.fences.are_busy()
+    }
+
     /// Begins a session.
     pub(crate) fn begin(&self) -> SessionId {
         let mut state = self.state();
@@ -280,11 +295,9 @@ impl Server {
 
     /// Ends a session, which may have files open. Its client may keep locks until its lease ends.
     pub(crate) fn end(&self, session: SessionId) {
+        self.fences.end(session);
         let held: Vec<u64> = {
             let mut state = self.state();
-            if state.repair.take_if(|repair| repair.session == session).is_some() {
-                self.settled.notify_all();
-            }
             let held = state.files.iter_mut().filter(|(_, file)| file.holders.contains_key(&session));
             held.map(|(inode, file)| {
                 file.is_orphaned |= file.writers.contains(&session);
@@ -299,6 +312,17 @@ impl Server {
     /// Answers a request of a session.
     pub(crate) fn answer(&self, session: SessionId, request: &Request) -> Result<Answer> {
         if request.may_change() { self.may_change() } else { self.stands() }?;
+        let before = self.fences.past();
+        let mut answer = self.carry_out(session, request)?;
+        // Whatever was read during a fence may show its generation.
+        if before.is_none() || self.fences.past() != before {
+            let is_exact = matches!(request, Request::Inode(_) | Request::Open(_));
+            answer.inodes().try_for_each(|inode| self.wait_for_fence(session, inode, is_exact))?;
+        }
+        Ok(answer)
+    }
+
+    fn carry_out(&self, session: SessionId, request: &Request) -> Result<Answer> {
         Ok(match request {
             Request::Lookup(place) => {
                 Answer::Found(self.manager.lookup(place)?.map(|found| self.live_if_known(session, found)))
@@ -336,9 +360,11 @@ impl Server {
                 Answer::Lock(self.leases.answer(&*self.manager, (session, *client), *table, ask, last_change))
             }
             Request::Repair => {
-                self.begin_repair(session)?;
+                self.begin_run();
+                self.begin_repair(session, false)?;
                 Answer::Done
             }
+            Request::Health => Answer::Health(self.health()?),
             Request::Fence(inode) => Answer::Inode(self.fence(session, *inode)?),
             Request::Lift(inode) => {
                 self.lift(session, *inode);
@@ -362,9 +388,6 @@ impl Server {
 
     /// The current inode: while another session may write it, stores know more than the manager.
     pub(crate) fn live(&self, session: SessionId, mut inode: Inode) -> Result<Inode> {
-        if self.wait_for_fence(session, inode.id) {
-            inode = self.manager.inode(inode.id).unwrap_or(inode);
-        }
         let is_written = self.state().files.get(&inode.id).is_some_and(|file| {
             file.is_orphaned || file.is_settling || file.writers.iter().any(|writer| *writer != session)
         });
@@ -374,68 +397,6 @@ impl Server {
             inode.unsynced |= strips & !inode.strips;
         }
         Ok(inode)
-    }
-
-    /// Waits while another session fences a file. Returns whether one did.
-    fn wait_for_fence(&self, session: SessionId, inode: u64) -> bool {
-        let (mut state, mut was) = (self.state(), false);
-        loop {
-            let until = state.repair.as_ref().filter(|repair| repair.session != session);
-            let until = until.and_then(|repair| repair.fenced).filter(|(fenced, _)| *fenced == inode);
-            let left_ns = until.map_or(0, |(_, until_ns)| until_ns.saturating_sub(now_ns()));
-            if left_ns == 0 {
-                return was;
-            }
-            was = true;
-            let waited = self.settled.wait_timeout(state, Duration::from_nanos(left_ns));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    fn begin_repair(&self, session: SessionId) -> Result<()> {
-        self.begin_run();
-        let mut state = self.state();
-        if state.repair.as_ref().is_some_and(|repair| repair.session != session) {
-            return Err(Error::Refused("another client repairs this volume; wait for its end".into()));
-        }
-        state.repair = Some(Repair { session, fenced: None });
-        Ok(())
-    }
-
-    /// Begins a new generation of a file, which is kept from other sessions until it is lifted.
-    fn fence(&self, session: SessionId, inode: u64) -> Result<Inode> {
-        match &mut self.state().repair {
-            Some(repair) if repair.session == session => repair.fenced = Some((inode, now_ns() + FENCE_NS)),
-            _ => {
-                return Err(Error::Refused(
-                    "this client does not repair the volume any more; begin again".into(),
-                ));
-            }
-        }
-        let raised =
-            self.manager.change(&Change::Raise(inode, 0)).and_then(|raised| self.live(session, raised));
-        raised.inspect_err(|_| self.lift(session, inode))
-    }
-
-    fn lift(&self, session: SessionId, inode: u64) {
-        let mut state = self.state();
-        if let Some(repair) = state.repair.as_mut().filter(|repair| repair.session == session) {
-            repair.fenced.take_if(|(fenced, _)| *fenced == inode);
-            self.settled.notify_all();
-        }
-    }
-
-    /// Marks a copy as current, for the session that has fenced the file.
-    fn make_current(&self, session: SessionId, inode: u64, change: &Change) -> Result<Inode> {
-        let state = self.state();
-        let fenced = state.repair.as_ref().filter(|repair| repair.session == session);
-        match fenced.and_then(|repair| repair.fenced) {
-            Some((fenced, until_ns)) if fenced == inode && now_ns() < until_ns => self.manager.change(change),
-            _ => Err(Error::system(
-                libc::ETIMEDOUT,
-                format!("copies of inode {inode} were not made equal in time"),
-            )),
-        }
     }
 
     fn change(&self, session: SessionId, change: &Change) -> Result<Inode> {
@@ -536,12 +497,12 @@ impl Server {
 
     /// Notes that a session may write a file.
     fn unsettle(&self, session: SessionId, inode: u64) -> Result<Inode> {
-        self.wait_for_fence(session, inode);
         let mut state = self.state();
         loop {
             match state.files.get(&inode) {
                 Some(file) if file.is_settling => {
-                    state = self.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    self.wait(&self.settled, state, u64::MAX);
+                    state = self.state();
                 }
                 Some(file) if file.holders.contains_key(&session) => break,
                 _ => return Err(Error::system(libc::EBADF, format!("inode {inode}"))),
@@ -783,6 +744,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.healer.ends();
         // No caller is left to report an error to; the next opening of the volume finishes the work.
         let _ = self.sync_all();
         self.stores.runs().iter().for_each(|runs| runs.end(&*self.manager));

@@ -305,6 +305,16 @@ fn a_volume_is_repaired_while_clients_write() {
     drop(one);
     base.write_at(0, &[9]).unwrap();
     other.manager.repair().unwrap();
+    // The server's own repair gives way to that of a client, and does not go on meanwhile.
+    drop(other);
+    let own = bed.server.begin();
+    bed.server.begin_repair(own, true).unwrap();
+    bed.server.fence(own, base.inode()).unwrap();
+    bed.server.lift(own, base.inode());
+    let client = bed.client();
+    client.manager.repair().unwrap();
+    assert!(bed.server.fence(own, base.inode()).is_err() && bed.server.begin_repair(own, true).is_err());
+    client.manager.fence(base.inode()).unwrap();
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use thalweg_api::{May, ServiceRequest, VolumeChange, VolumeRequest, VolumeWork, from_json};
 use thalweg_io::{process, small};
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{Host, Link, Peer, Role, Service, Streams};
+use thalweg_wire::{Host, Link, Metric, Peer, Role, Service, Streams};
 
 use crate::allowed::Allowed;
 use crate::alone::Watch;
@@ -147,7 +147,10 @@ impl VolumeService {
         let (hold, slots) = Hold::new((&name_of(dir), &own), Box::new(manager.ledger()), slots, true)?;
         if is_adopted { hold.adopt() } else { hold.check() }?;
         // Clients of an earlier node on this host may come back.
-        Server::start(Box::new(manager), Arc::new(Stores::new(slots).held(hold)), false, Some(lock))
+        let stores = Arc::new(Stores::new(slots).held(hold));
+        let server = Server::start(Box::new(manager), stores, false, Some(lock))?;
+        server.heal();
+        Ok(server)
     }
 
     /// Goes on with a manager that was restored from a backup, copied or moved.
@@ -321,6 +324,26 @@ impl Service for VolumeService {
                 })
             }
         }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let [files, bytes, repaired] = self.managers.healers().map(|count| count as f64);
+        let row = |name, kind, help, value| Metric { name, kind, help, value };
+        vec![
+            row(
+                "volume_short_files",
+                "gauge",
+                "Files of which a copy missed a write, in the volumes managed here.",
+                files,
+            ),
+            row("volume_short_bytes", "gauge", "Bytes of these copies.", bytes),
+            row(
+                "volume_repaired_bytes_total",
+                "counter",
+                "Bytes that these volumes copied to repair themselves.",
+                repaired,
+            ),
+        ]
     }
 
     fn stop(&self, _patience: Duration) {

@@ -48,7 +48,7 @@ pub(crate) struct Session<'a> {
 /// A session of a client in the server's own process. It ends when this is dropped.
 pub(crate) struct OwnSession {
     server: Arc<Server>,
-    session: SessionId,
+    pub(crate) session: SessionId,
 }
 
 impl OwnSession {

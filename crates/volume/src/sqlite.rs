@@ -60,12 +60,14 @@ CREATE TABLE names (
 CREATE TABLE parents (directory INTEGER PRIMARY KEY, above INTEGER NOT NULL);
 CREATE TABLE attributes (inode INTEGER, name BLOB, value BLOB, PRIMARY KEY (inode, name)) WITHOUT ROWID;
 ";
-/// Tables that older volumes lack.
+/// Tables and indexes that older volumes lack.
 const ADDED: &str = "
 CREATE TABLE IF NOT EXISTS lockers (client BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (slot INTEGER PRIMARY KEY, run INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS incarnations (
     number INTEGER PRIMARY KEY, bits BLOB NOT NULL, place TEXT NOT NULL, voters TEXT);
+CREATE TABLE IF NOT EXISTS behind (slot INTEGER PRIMARY KEY, since INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS stale ON inodes (id) WHERE stale0 != 0 OR stale1 != 0;
 ";
 
 /// Format 3 had an index of the names of every inode. Only directories need one, and each has one name.
@@ -496,6 +498,17 @@ impl Manager for SqliteManager {
 
     fn unfinished(&self, after: u64, most: usize) -> Result<Vec<Inode>> {
         self.ask(|connection| rows::unfinished(connection, after, most))
+    }
+
+    fn stale(&self, after: u64, most: usize) -> Result<Vec<Inode>> {
+        self.ask(|connection| rows::stale(connection, after, most))
+    }
+
+    fn behind(&self) -> Result<Vec<(u32, i64)>> {
+        self.ask(|connection| {
+            let mut statement = connection.prepare_cached("SELECT slot, since FROM behind ORDER BY slot")?;
+            statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        })
     }
 
     fn lockers(&self) -> Result<Vec<[u64; 2]>> {

@@ -126,8 +126,9 @@ pub(crate) struct Outcome {
     pub(crate) failed: [u64; 2],
     /// The first failure.
     pub(crate) why: Option<Error>,
-    /// A copy whose store has lost bytes of it, and how.
+    /// A copy whose store has lost bytes of it, and how; and all strips with such a copy.
     pub(crate) forgotten: Option<(Strip, String)>,
+    pub(crate) forgot: u64,
     /// A store has seen a newer generation of the file.
     pub(crate) is_outdated: bool,
     /// Strips whose second copy may still carry out the write later.
@@ -142,6 +143,7 @@ impl Outcome {
             Err(why) => {
                 if let Error::Missing(strip, how) = &why {
                     self.forgotten = Some((*strip, how.clone()));
+                    self.forgot |= bit(index);
                 }
                 self.failed[copy as usize] |= bit(index);
                 self.why.get_or_insert(why);
@@ -154,6 +156,7 @@ impl Outcome {
         self.failed.iter_mut().zip(other.failed).for_each(|(failed, more)| *failed |= more);
         self.why = self.why.take().or(other.why);
         self.forgotten = self.forgotten.take().or(other.forgotten);
+        self.forgot |= other.forgot;
         self.is_outdated |= other.is_outdated;
         self.unsure |= other.unsure;
     }

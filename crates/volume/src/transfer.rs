@@ -113,9 +113,7 @@ impl Node {
             state.unsynced |= outcome.done;
             state.target.strips |= outcome.done;
             state.is_told = false;
-            if outcome.lost() != 0 {
-                state.forgotten = outcome.forgotten.take().or(state.forgotten.take());
-            }
+            state.forget(&mut outcome);
             if outcome.is_outdated || outcome.unsure != 0 {
                 drop(state);
                 match outcome.unsure {

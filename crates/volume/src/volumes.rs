@@ -9,7 +9,7 @@ use crate::layout::Policy;
 use crate::location::Location;
 use crate::registry::Registry;
 use crate::stores::Slot;
-use crate::{Result, cluster, place};
+use crate::{Error, Result, cluster, place};
 
 /// Opens a volume, through the process or node that serves it. This process may become the server of a local volume.
 pub fn open(registry: &Registry, name: &str) -> Result<OpenVolume> {
@@ -83,7 +83,10 @@ pub(crate) fn stores_alone(entry: &VolumeEntry) -> Result<Vec<Slot>> {
 pub fn destroy(registry: &Registry, name: &str, force: bool) -> Result<VolumeDestroyed> {
     let entry = registry.find(name)?;
     let destroyed = match entry.cluster {
-        None => place::destroy(&entry, force),
+        None => place::destroy(&entry, force).map_err(|why| match why {
+            Error::Refused(_) => place::if_mounted(why, name),
+            why => why,
+        }),
         Some(_) => cluster::destroy(&entry, force),
     };
     let destroyed = match destroyed {

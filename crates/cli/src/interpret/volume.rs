@@ -36,7 +36,8 @@ pub(crate) enum VolumeAsk {
     List,
     Status(String),
     Check(String),
-    Repair(String),
+    /// Repairs a volume; with a rate, sets that at which it repairs itself.
+    Repair(String, Option<u64>),
     AddStore(String, PathBuf),
     /// Replaces the store in the first directory with one in the second.
     Replace(String, PathBuf, PathBuf),
@@ -94,7 +95,7 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
         "list" => nothing_left(&args.words, Command::Volume).map(|()| VolumeAsk::List),
         "status" => name(what, &args.words).map(VolumeAsk::Status),
         "check" => name(what, &args.words).map(VolumeAsk::Check),
-        "repair" => name(what, &args.words).map(VolumeAsk::Repair),
+        "repair" => name(what, &args.words).map(|name| VolumeAsk::Repair(name, args.limit)),
         "add-store" => match &args.words[..] {
             [volume, dir] => Ok(VolumeAsk::AddStore(text(volume)?, dir.into())),
             _ => Err(Usage("volume add-store takes two words, NAME and the DIR of the new store".into())),
@@ -165,6 +166,9 @@ fn check_flags(what: &str, args: &TypedArgs, layout: LayoutAsk) -> Result<(), Us
         return Err(Usage(format!(
             "--recursive is for volume rm and --force for volume destroy, not for volume {what}"
         )));
+    }
+    if args.limit.is_some() && what != "repair" {
+        return Err(Usage(format!("--limit is for volume repair, not for volume {what}")));
     }
     Ok(())
 }

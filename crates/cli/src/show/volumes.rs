@@ -1,8 +1,8 @@
 //! Volumes and their files.
 
 use thalweg_api::{
-    VolumeCheck, VolumeDestroyed, VolumeEntry, VolumeFile, VolumeLayout, VolumeSalvage, VolumeStatus,
-    VolumeStore,
+    VolumeCheck, VolumeDestroyed, VolumeEntry, VolumeFile, VolumeLayout, VolumeRepair, VolumeSalvage,
+    VolumeStatus, VolumeStore,
 };
 use thalweg_base::clock::date;
 use thalweg_base::units::Bytes;
@@ -41,7 +41,7 @@ pub(crate) fn volume_destroyed(destroyed: &VolumeDestroyed) -> String {
 
 /// The status of a volume, with a row for each store.
 pub(crate) fn volume_status(status: &VolumeStatus) -> String {
-    let VolumeStatus { name, manager, clients, stores, layout, files, directories, bytes } = status;
+    let VolumeStatus { name, manager, clients, stores, layout, files, directories, bytes, .. } = status;
     let mut text = format!(
         "{name}: {}, {}, {}\n",
         counted(*files as usize, "file", "files"),
@@ -54,11 +54,14 @@ pub(crate) fn volume_status(status: &VolumeStatus) -> String {
         text += &labelled("clients", &clients.join(", "));
     }
     let mut rows = vec![["store", "strips", "free", "state"].map(String::from).to_vec()];
-    rows.extend(stores.iter().map(|VolumeStore { directory, lost, strips, available_bytes }| match lost {
-        None => {
-            vec![directory.clone(), strips.to_string(), Bytes(*available_bytes).to_string(), "ready".into()]
+    rows.extend(stores.iter().map(|store| {
+        let VolumeStore { directory, lost, strips, available_bytes, behind_since_ns, .. } = store;
+        let (strips, free) = (strips.to_string(), Bytes(*available_bytes).to_string());
+        match (lost, behind_since_ns) {
+            (Some(_), _) => vec![directory.clone(), "-".into(), "-".into(), "LOST".into()],
+            (None, Some(_)) => vec![directory.clone(), strips, free, "behind".into()],
+            (None, None) => vec![directory.clone(), strips, free, "ready".into()],
         }
-        Some(_) => vec![directory.clone(), "-".into(), "-".into(), "LOST".into()],
     }));
     text += &columns(&rows);
     let lost = stores.iter().filter_map(|store| Some((&store.directory, store.lost.as_ref()?)));
@@ -69,7 +72,45 @@ pub(crate) fn volume_status(status: &VolumeStatus) -> String {
             "mount its disk or start its node; if it is gone for good, thalweg volume replace {name} DIR NEW\n"
         );
     }
-    text
+    text + &short_of_copies(status)
+}
+
+/// Which stores lack copies, and what is done about it.
+fn short_of_copies(status: &VolumeStatus) -> String {
+    let VolumeStatus { name, stores, short_files, short_bytes, repair, repair_rate, .. } = status;
+    if *short_files == 0 {
+        return String::new();
+    }
+    let are = if *short_files == 1 { "has" } else { "have" };
+    let files = |count: u64| counted(count as usize, "file", "files");
+    let mut text = format!("{} {are} one copy less, {}:\n", files(*short_files), Bytes(*short_bytes));
+    for store in stores.iter().filter(|store| store.short_files > 0) {
+        let VolumeStore { directory, short_files, short_bytes, behind_since_ns, .. } = store;
+        let why = match behind_since_ns {
+            Some(since) => {
+                format!("missed writes since {}", date(since.unsigned_abs() / 1_000_000_000))
+            }
+            None => "is lost".into(),
+        };
+        text += &format!("  {directory} {why}: {}, {}\n", files(*short_files), Bytes(*short_bytes));
+    }
+    let rate = Bytes(*repair_rate);
+    text + &match repair {
+        Some(VolumeRepair { files: all, files_done, bytes }) => format!(
+            "the volume repairs itself: {files_done} of {} done, {} copied, at most {rate} per second\n",
+            files(*all),
+            Bytes(*bytes)
+        ),
+        None if *repair_rate == 0 => {
+            format!("the volume does not repair itself; thalweg volume repair {name} does it\n")
+        }
+        None if stores.iter().any(|store| store.lost.is_some()) => {
+            "the volume repairs itself when that store is back\n".into()
+        }
+        None => format!(
+            "the volume repairs itself within seconds; thalweg volume repair {name} says what keeps it from that\n"
+        ),
+    }
 }
 
 fn in_words(layout: &VolumeLayout) -> String {

@@ -127,8 +127,10 @@ fn a_limit_holds() {
     place.write("in", &bytes(10_000_000, 1));
     let told = receipt(place.run(&["pump", "in", "out", "--limit", "20MB", "--json"]).is_done());
     // A tenth of a second's worth, and one block of each lane, may pass at once.
-    assert!((0.3..1.5).contains(&told.seconds), "{told:?}");
-    assert!(told.bottleneck.starts_with("the rate limit") && told.limited_seconds > 0.2, "{told:?}");
+    assert!(told.seconds >= 0.3, "{told:?}");
+    // On a busy machine the pump may be slower than its limit, which then does not make it wait.
+    let is_limited = told.bottleneck.starts_with("the rate limit") && told.limited_seconds > 0.2;
+    assert!(is_limited || told.seconds > 1.5, "{told:?}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Simulates clients, a manager and stores of a mirrored volume, each on its own host, from a seed. Messages are lost
 //! before or after they were carried out, are repeated by senders without an answer, or come late. Each host crashes
 //! and restarts, stores also in the middle of a request or without their unsynced bytes; disks are full for a while.
+//! Meanwhile a client repairs: both sides interrupt each other in the middle of requests. Half of the time few things
+//! fail, so that repairs come to an end.
 //!
 //! Invariant: a byte that is read was written last or, after a failure, is one of those that may have been; what a
 //! client synced is there. When everything works again, `repair` leaves two equal copies of every strip, none of them
@@ -9,17 +11,19 @@
 
 mod model;
 mod network;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use thalweg_api::VolumeEntry;
 use thalweg_base::rng::{Rng, seeds};
 
 use crate::alone::{OpenVolume, Watch};
 use crate::attach::{Attachment, Reach, Way};
-use crate::callers::Turns;
+use crate::callers::Turns as Connections;
 use crate::check::check;
 use crate::client::Client;
 use crate::layout::Policy;
@@ -54,6 +58,8 @@ struct World {
     hosts: Arc<Hosts>,
     users: Vec<Option<User>>,
     last_id: usize,
+    /// The client that repairs, and its thread.
+    repair: Option<(Arc<Port>, JoinHandle<()>)>,
     models: BTreeMap<&'static str, Model>,
     /// Small files that were made, and whether each certainly exists.
     small: BTreeMap<String, bool>,
@@ -61,7 +67,7 @@ struct World {
 }
 
 /// Reaches the manager with one attempt, without waiting.
-struct ByPort(Arc<Port>, Turns);
+struct ByPort(Arc<Port>, Connections);
 
 impl Reach for ByPort {
     fn reach(&self, _has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
@@ -74,7 +80,8 @@ impl Reach for ByPort {
 impl User {
     fn begin(hosts: &Arc<Hosts>, id: usize) -> Option<User> {
         let port = Port::new(hosts);
-        let (attachment, _) = Attachment::by(Box::new(ByPort(Arc::clone(&port), Turns::new())), "v").ok()?;
+        let (attachment, _) =
+            Attachment::by(Box::new(ByPort(Arc::clone(&port), Connections::new())), "v").ok()?;
         let volume = Volume::of(Client::by(attachment), Arc::new(port.stores()));
         Some(User { id, port, volume, open: BTreeMap::new() })
     }
@@ -92,6 +99,7 @@ impl World {
             rng: Rng::new(!seed),
             users: (0..CLIENTS).map(|_| None).collect(),
             last_id: 0,
+            repair: None,
             models: FILES.map(|name| (name, Model::default())).into(),
             small: BTreeMap::new(),
             made: 0,
@@ -107,7 +115,9 @@ impl World {
     }
 
     fn step(&mut self) {
+        let is_rare = self.hosts.is_quiet() && !self.rng.one_in(4);
         match self.rng.below(20) {
+            0..=3 if is_rare => self.act_interrupted(),
             0 => self.hosts.crash_or_revive_store(&mut self.rng),
             1 => self.hosts.fill_or_free_disk(&mut self.rng),
             2 if self.rng.one_in(2) => self.hosts.crash_or_revive_manager(),
@@ -117,11 +127,40 @@ impl World {
             }
             4 | 5 => self.hosts.deliver_late(&mut self.rng),
             6 if self.rng.one_in(2) => self.hosts.finish_left(),
-            _ => self.act(),
+            7 | 8 if !self.hosts.turns.has_repair() => self.begin_repair(),
+            7 if self.rng.one_in(5) => self.repair.iter().for_each(|(port, _)| port.ends()),
+            _ => self.act_interrupted(),
         }
         if self.hosts.lost_power() {
             self.models.values_mut().for_each(Model::lost_power);
         }
+    }
+
+    fn act_interrupted(&mut self) {
+        self.hosts.turns.may_pause(true);
+        self.act();
+        self.hosts.turns.may_pause(false);
+    }
+
+    /// Lets a client of its own repair, between and in the middle of the steps that follow.
+    fn begin_repair(&mut self) {
+        self.end_repair();
+        self.last_id += 1;
+        let Some(User { port, volume, .. }) = User::begin(&self.hosts, self.last_id) else { return };
+        self.hosts.note(|| "a repair begins".into());
+        let hosts = Arc::clone(&self.hosts);
+        let repair = move || {
+            let done = repair::run(&volume, &stores());
+            hosts.note(|| format!("a repair ends: {done:?}"));
+            drop(volume);
+        };
+        self.repair = Some((port, self.hosts.turns.begin(repair)));
+    }
+
+    fn end_repair(&mut self) {
+        while self.hosts.turns.pass() {}
+        let ended = self.repair.take().map(|(_, thread)| thread.join());
+        ended.into_iter().for_each(|ended| ended.unwrap_or_else(|why| std::panic::resume_unwind(why)));
     }
 
     /// Lets a client take a step.
@@ -230,6 +269,7 @@ impl World {
         self.hosts.note(|| "everything works again".into());
         self.hosts.is_calm(true);
         self.hosts.revive();
+        self.end_repair();
         for user in self.users.iter_mut().filter_map(Option::take) {
             drop(user.open);
             // An earlier failure may be reported now, once.
@@ -238,12 +278,14 @@ impl World {
         self.hosts.deliver_all();
         let volume = self.hosts.open_alone();
         self.find(&volume);
-        let stores: Vec<String> = (0..STORES).map(|slot| format!("store {slot}")).collect();
-        let repaired = repair::run(&volume, &stores);
+        let repaired = repair::run(&volume, &stores());
         let repaired = repaired.unwrap_or_else(|e| self.hosts.fails("repair", &e.to_string()));
         self.hosts.note(|| format!("repaired: {repaired:?}"));
+        if let Some(differs) = repaired.iter().find(|line| line.contains("is mended")) {
+            self.hosts.fails("copies that should be equal differ", differs);
+        }
         let (name, manager, clients) = ("v".into(), "m".into(), Vec::new());
-        let entry = VolumeEntry { name, cluster: None, manager, stores, clients };
+        let entry = VolumeEntry { name, cluster: None, manager, stores: stores(), clients };
         let open = OpenVolume { volume: Arc::clone(&volume), entry, watch: Watch::default() };
         let problems = check(&open).unwrap().problems;
         if !problems.is_empty() {
@@ -305,6 +347,7 @@ fn run(seed: u64) -> Vec<String> {
     for _ in 0..ROUNDS {
         world.hosts.revive();
         world.hosts.is_calm(false);
+        world.hosts.set_quiet(world.rng.one_in(2));
         (0..STEPS).for_each(|_| world.step());
         world.rests();
     }
@@ -322,6 +365,11 @@ fn whatever_fails_nothing_that_was_synced_is_lost_and_copies_become_equal() {
 fn a_seed_decides_everything() {
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
+}
+
+/// The names of the stores.
+fn stores() -> Vec<String> {
+    (0..STORES).map(|slot| format!("store {slot}")).collect()
 }
 
 fn policy() -> Policy {

@@ -1,7 +1,9 @@
 //! The hosts of a simulation and the network between them.
 //!
 //! Model: a message, as bytes, arrives when it is sent, and its answer is there when the sender looks for it. A failure
-//! ends the connection; the sender then retries or gives up, as with nodes. Nothing waits, so a seed decides the run.
+//! ends the connection; the sender then retries or gives up, as with nodes. A client is interrupted before and after
+//! its messages, and the manager before and after each request to its database; see turns.rs. No time passes unless a
+//! request waits for it, so a seed decides the run.
 //! Invariant: a host that is down answers nothing, and messages sent before a crash do not reach it afterwards.
 #![allow(clippy::disallowed_methods)] // The manager's database is on a real disk.
 
@@ -9,7 +11,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use thalweg_api::VolumeRequest;
@@ -18,7 +20,7 @@ use thalweg_io::sim::{Faults, Sim};
 use thalweg_wire::Link;
 
 use crate::alone::Watch;
-use crate::callers::{Caller, Callers, Entered, Turns};
+use crate::callers::{Caller, Callers, Entered, Turns as Connections};
 use crate::connection::{Connection, Receive};
 use crate::hold::Hold;
 use crate::keeper::{self, Keeper};
@@ -29,7 +31,10 @@ use crate::server::{GONE, Server, SessionId};
 use crate::session::{Answering, Session, ask_store, carry_out};
 use crate::store::Store;
 use crate::stores::{Slot, Stores};
+use crate::test_bed::Hooked;
 use crate::{Error, LocalStore, Result, SqliteManager, Volume};
+
+use super::turns::Turns;
 
 pub(super) const STORES: u32 = 3;
 pub(super) const STRIPE: u64 = 4096;
@@ -38,8 +43,9 @@ const VOLUME: u128 = 7;
 /// The space on a disk that is not full, and on one that is.
 const ROOM: u64 = 1 << 30;
 const NO_ROOM: u64 = 4096;
-/// One in this many messages is lost before it is carried out; as many are lost after it, and as many are late.
-const LOST_ONE_IN: u64 = 40;
+/// One in this many messages is lost before it is carried out; as many are lost after it, and as many are late. The
+/// second is for quiet times.
+const LOST_ONE_IN: [u64; 2] = [40, 1000];
 const FATES: [&str; 3] = ["is lost", "is carried out, and its answer lost", "is late"];
 
 /// A message that has not arrived.
@@ -53,12 +59,14 @@ struct Late {
 pub(super) struct Hosts {
     seed: u64,
     place: PathBuf,
+    pub(super) turns: Arc<Turns>,
     state: Mutex<State>,
 }
 
 struct State {
     rng: Rng,
     is_calm: bool,
+    is_quiet: bool,
     disks: Vec<Sim>,
     /// The stores that are up.
     stores: Vec<Option<Arc<LocalStore>>>,
@@ -71,6 +79,8 @@ struct State {
     manager: Option<Manager>,
     /// How often the manager was started.
     manager_life: u64,
+    /// How often it crashed. It leaves its directory to its own last requests, and the next one gets a copy.
+    crashes: u64,
     late: Vec<Late>,
     /// Sessions whose connection ended, which the manager has not noticed yet.
     gone: Vec<(u64, SessionId)>,
@@ -89,6 +99,8 @@ struct Manager {
 pub(super) struct Port {
     hosts: Arc<Hosts>,
     is_gone: AtomicBool,
+    /// Whoever uses it may be interrupted before and after a message.
+    is_client: bool,
 }
 
 /// The other side of a connection, in one of its lives; for the manager, with the session.
@@ -118,7 +130,7 @@ impl Hosts {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let place = above.join(format!("thalweg-sim-{}-{run}", std::process::id()));
-        std::fs::create_dir_all(place.join("meta")).unwrap();
+        std::fs::create_dir_all(place.join("meta-0")).unwrap();
         let disk = |slot: usize| {
             let disk = Sim::new(seed * 31 + slot as u64);
             disk.make_dir(dir(slot));
@@ -128,10 +140,11 @@ impl Hosts {
         };
         let slots =
             (0..STORES as usize).map(|slot| PathBuf::from(format!("s{slot}:/s{slot}"))).collect::<Vec<_>>();
-        SqliteManager::create(&place.join("meta"), VOLUME, &slots, &super::policy(), (0, 0)).unwrap();
+        SqliteManager::create(&place.join("meta-0"), VOLUME, &slots, &super::policy(), (0, 0)).unwrap();
         let state = State {
             rng: Rng::new(seed),
             is_calm: true,
+            is_quiet: false,
             disks: (0..STORES as usize).map(disk).collect(),
             stores: vec![None; STORES as usize],
             lives: vec![0; STORES as usize],
@@ -139,12 +152,13 @@ impl Hosts {
             boots: vec![0; STORES as usize],
             manager: None,
             manager_life: 0,
+            crashes: 0,
             late: Vec::new(),
             gone: Vec::new(),
             lost_power: false,
             trace: Vec::new(),
         };
-        let hosts = Arc::new(Hosts { seed, place, state: Mutex::new(state) });
+        let hosts = Arc::new(Hosts { seed, place, turns: Turns::new(seed), state: Mutex::new(state) });
         hosts.revive();
         hosts
     }
@@ -155,6 +169,15 @@ impl Hosts {
 
     pub(super) fn is_calm(&self, is_calm: bool) {
         self.state().is_calm = is_calm;
+    }
+
+    /// Whether failures are rare, as of the last time that this changed.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.state().is_quiet
+    }
+
+    pub(super) fn set_quiet(&self, is_quiet: bool) {
+        self.state().is_quiet = is_quiet;
     }
 
     pub(super) fn note(&self, what: impl FnOnce() -> String) {
@@ -257,32 +280,48 @@ impl Hosts {
         let Some(manager) = self.state().manager.take() else { return false };
         manager.port.ends();
         // The next process finds what the database has at this moment.
-        let (meta, left) = (self.place.join("meta"), self.place.join("left"));
-        std::fs::create_dir(&left).unwrap();
+        let meta = self.meta();
+        self.state().crashes += 1;
+        let next = self.meta();
+        std::fs::create_dir(&next).unwrap();
         for entry in std::fs::read_dir(&meta).unwrap() {
             let entry = entry.unwrap();
-            std::fs::copy(entry.path(), left.join(entry.file_name())).unwrap();
+            std::fs::copy(entry.path(), next.join(entry.file_name())).unwrap();
         }
-        drop(manager);
-        std::fs::remove_dir_all(&meta).unwrap();
-        std::fs::rename(&left, &meta).unwrap();
         true
+    }
+
+    /// The directory of the manager.
+    fn meta(&self) -> PathBuf {
+        self.place.join(format!("meta-{}", self.state().crashes))
     }
 
     fn revive_manager(self: &Arc<Hosts>) {
         if self.state().manager.is_some() {
             return;
         }
-        let port = Port::new(self);
-        let manager = SqliteManager::open(&self.place.join("meta")).unwrap();
+        let port =
+            Arc::new(Port { hosts: Arc::clone(self), is_gone: AtomicBool::new(false), is_client: false });
+        let manager = SqliteManager::open(&self.meta()).unwrap();
+        let (running, turns) = (Arc::<OnceLock<Weak<Server>>>::default(), Arc::clone(&self.turns));
+        let own = Arc::clone(&running);
+        let hook = move || {
+            let server = own.get().and_then(Weak::upgrade);
+            // Otherwise the other thread could wait for what this one holds.
+            server.filter(|server| !server.is_busy()).iter().for_each(|_| turns.pause());
+        };
+        let ledger = manager.ledger();
+        let manager = Hooked { manager, hook: Box::new(hook) };
         // If it cannot start now, it is started again later.
         let keeper = |store| Ok(store as Arc<dyn Keeper>);
         let keepers =
-            port.remote_stores(|slot| Turns::of_manager(VOLUME, slot, MANAGER)).map(keeper).collect();
-        let (hold, slots) = Hold::new(("v", MANAGER), Box::new(manager.ledger()), keepers, false).unwrap();
+            port.remote_stores(|slot| Connections::of_manager(VOLUME, slot, MANAGER)).map(keeper).collect();
+        let (hold, slots) = Hold::new(("v", MANAGER), Box::new(ledger), keepers, false).unwrap();
         hold.check().unwrap_or_else(|why| self.fails("the manager", &why.to_string()));
         let stores = Arc::new(Stores::in_turn(slots).held(hold));
-        let Ok(server) = Server::with(Box::new(manager), stores, (false, false), None) else { return };
+        let simulated = Some(Arc::clone(&self.turns) as _);
+        let Ok(server) = Server::with(Box::new(manager), stores, (false, simulated), None) else { return };
+        running.set(Arc::downgrade(&server)).expect("it starts once");
         let mut state = self.state();
         state.manager_life += 1;
         let life = state.manager_life;
@@ -349,7 +388,7 @@ impl Hosts {
         drop(manager);
         let stores: Vec<Slot> =
             self.state().stores.iter().map(|store| Ok(store.clone().unwrap() as _)).collect();
-        let manager = SqliteManager::open(&self.place.join("meta")).unwrap();
+        let manager = SqliteManager::open(&self.meta()).unwrap();
         Volume::assemble(Box::new(manager), stores).unwrap_or_else(|e| self.fails("open", &e.to_string()))
     }
 
@@ -371,7 +410,8 @@ impl Hosts {
         if !self.is_up(peer) {
             return None;
         }
-        entered.carry_out(|| self.carries_out(peer, message)).flatten()
+        let answer = entered.carry_out(|| self.carries_out(peer, message)).flatten();
+        answer.filter(|_| self.is_up(peer))
     }
 
     fn carries_out(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
@@ -405,7 +445,8 @@ impl Hosts {
     fn exchange(&self, peer: &Peer, entered: &Arc<Entered>, message: Vec<u8>) -> Option<Vec<u8>> {
         let fate = {
             let mut state = self.state();
-            let fate = if state.is_calm { u64::MAX } else { state.rng.below(LOST_ONE_IN) };
+            let lost_one_in = LOST_ONE_IN[usize::from(state.is_quiet)];
+            let fate = if state.is_calm { u64::MAX } else { state.rng.below(lost_one_in) };
             if let Some(what) = FATES.get(fate as usize) {
                 state.trace.push(format!("a message to {peer:?} {what}"));
             }
@@ -446,7 +487,7 @@ impl Answering for OfStore {
 
 impl Port {
     pub(super) fn new(hosts: &Arc<Hosts>) -> Arc<Port> {
-        Arc::new(Port { hosts: Arc::clone(hosts), is_gone: AtomicBool::new(false) })
+        Arc::new(Port { hosts: Arc::clone(hosts), is_gone: AtomicBool::new(false), is_client: true })
     }
 
     /// Ends the client or manager at this port.
@@ -454,16 +495,22 @@ impl Port {
         self.is_gone.store(true, Ordering::Relaxed);
     }
 
+    fn pause(&self) {
+        if self.is_client {
+            self.hosts.turns.pause();
+        }
+    }
+
     /// All stores, through this port.
     pub(super) fn stores(self: &Arc<Port>) -> Stores {
         Stores::in_turn(
-            self.remote_stores(|_| Turns::new()).map(|store| Ok(store as Arc<dyn Store>)).collect(),
+            self.remote_stores(|_| Connections::new()).map(|store| Ok(store as Arc<dyn Store>)).collect(),
         )
     }
 
     fn remote_stores(
         self: &Arc<Port>,
-        turns: impl Fn(u32) -> Turns,
+        turns: impl Fn(u32) -> Connections,
     ) -> impl Iterator<Item = Arc<RemoteStore>> {
         let dial: Arc<dyn Dial> = Arc::new(Arc::clone(self));
         (0..STORES).map(move |slot| {
@@ -552,7 +599,9 @@ impl Write for To {
         if port.is_gone.load(Ordering::Relaxed) || self.0.answers().has_ended {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
+        port.pause();
         let answer = port.hosts.exchange(peer, entered, message);
+        port.pause();
         let mut answers = self.0.answers();
         match answer {
             Some(answer) => answers.bytes.extend(answer),

@@ -145,6 +145,14 @@ impl Manager for Mortal {
         self.alive()?.unfinished(after, most)
     }
 
+    fn stale(&self, after: u64, most: usize) -> Result<Vec<Inode>> {
+        self.alive()?.stale(after, most)
+    }
+
+    fn behind(&self) -> Result<Vec<(u32, i64)>> {
+        self.alive()?.behind()
+    }
+
     fn lockers(&self) -> Result<Vec<[u64; 2]>> {
         self.alive()?.lockers()
     }
