@@ -15,6 +15,7 @@
 mod ahead;
 mod allowed;
 mod alone;
+mod appending;
 mod appends;
 mod apply;
 mod attach;
