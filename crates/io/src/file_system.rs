@@ -206,7 +206,7 @@ pub(crate) fn write_zeros<F: FileSystem + ?Sized>(
     at: u64,
     len: u64,
 ) -> Result<()> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let end = fs.metadata(id, path)?.len.min(at.saturating_add(len));
     let mut ats = (at..end).step_by(ZEROS.len());
     ats.try_for_each(|at| fs.write_at(id, path, at, &ZEROS[..(end - at).min(ZEROS.len() as u64) as usize]))

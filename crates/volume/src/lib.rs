@@ -16,6 +16,7 @@ mod acl;
 mod ahead;
 mod allowed;
 mod alone;
+mod appending;
 mod appends;
 mod apply;
 mod attach;

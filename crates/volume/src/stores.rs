@@ -37,6 +37,15 @@ type Pieces<'a> = Vec<(Piece, &'a mut [u8])>;
 /// The bytes to write to one strip, each piece with its offset in the strip.
 type Parts<'a> = Vec<(u64, &'a [u8])>;
 
+/// Bytes of a copy of a strip that its store copies from another strip.
+struct Within {
+    index: u32,
+    copy: u32,
+    source: Source,
+    at: u64,
+    len: u64,
+}
+
 /// How a strip is written: one copy, or the first, whose store forwards to the second.
 enum To<'a> {
     Copy(u32),
@@ -407,14 +416,13 @@ impl Stores {
         outcome
     }
 
-    /// The copies of strips within stores that copy bytes from one file to another: for each, the strip and the copy of it
-    /// that are written, the source, the offset, and the number of bytes. `None` if that takes bytes from one store to
-    /// another.
+    /// The copies of strips within stores that copy bytes from one file to another: `None` if that
+    /// takes bytes from one store to another.
     fn copies_within(
         (from, from_at): (&Target, u64),
         (to, to_at): (&Target, u64),
         len: u64,
-    ) -> Option<Vec<(u32, u32, Source, u64, u64)>> {
+    ) -> Option<Vec<Within>> {
         let mut found = Vec::new();
         for read in from.layout.pieces(from_at, len) {
             let at = read.at - from_at + to_at;
@@ -428,7 +436,8 @@ impl Stores {
                         generation: from.generation,
                         at: read.strip_at + (written.at - at),
                     };
-                    found.push((written.strip, copy, source, written.strip_at, written.len));
+                    let (index, at, len) = (written.strip, written.strip_at, written.len);
+                    found.push(Within { index, copy, source, at, len });
                 }
             }
         }
@@ -447,7 +456,8 @@ impl Stores {
             outcome.is_outdated = true;
             return outcome;
         };
-        let copy = |(index, copy, source, at, len): (u32, u32, Source, u64, u64)| {
+        let copy = |within: Within| {
+            let Within { index, copy, source, at, len } = within;
             let store = self.of(&to.layout, to.strip(index, copy));
             (index, copy, store.and_then(|store| store.copy(source, &to.write(index, copy, at), len)))
         };
