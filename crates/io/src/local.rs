@@ -332,7 +332,7 @@ impl Dir for LocalDir {
 
     fn copy_permissions(&self, file: &File, name: &OsStr) -> Result<()> {
         check_name(Action::Protect, &self.path, name)?;
-        let done = resemble(file.id(), self.fd.as_fd(), Path::new(name)).map(drop);
+        let done = resemble(&os::borrow(file.id()), self.fd.as_fd(), Path::new(name)).map(drop);
         done.map_err(|e| Error::new(Action::Protect, file.path(), e))
     }
 

@@ -25,13 +25,13 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::file_system::write_zeros;
 use crate::local::PLAIN;
-use crate::resemble::resemble;
+use crate::resemble::{is_planted, made_beside, resemble};
 use crate::standard::{duplicate, standard_descriptor, standing_inside};
 use crate::transfer::{ALIGN, Progress, Step};
 use crate::tree::{Attributes, EntryKind};
 use crate::{
     Access, Action, Backend, Caching, Error, FileId, FileSystem, Kind, Metadata, Queue, ReadFiles, Result,
-    Space, directory_of, hidden,
+    Space, directory_of,
 };
 
 /// The flag of a stream in a [`FileId`].
@@ -181,7 +181,7 @@ impl<T: Queues> FileSystem for T {
     }
 
     fn resemble(&self, id: FileId, path: &Path, like: &Path) -> Result<Vec<String>> {
-        resemble(id, CWD, like).map_err(|e| Error::new(Action::Protect, path, e))
+        resemble(&borrow(id), CWD, like).map_err(|e| Error::new(Action::Protect, path, e))
     }
 
     fn check_replace(&self, path: &Path) -> Result<()> {
@@ -367,15 +367,6 @@ pub(crate) fn not_ours(what: &str) -> io::Error {
     ))
 }
 
-/// The attributes of a new file in the directory of `path`: its owner and permission bits, which only the system knows.
-pub(crate) fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Attributes> {
-    let trial = directory_of(path).join(hidden::unique("trial"));
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let made = retry_on_intr(|| rustix::fs::openat(at, &trial, flags, Mode::from(0o666)))?;
-    rustix::fs::unlinkat(at, &trial, AtFlags::empty())?;
-    Ok(rustix::fs::fstat(made)?.into())
-}
-
 /// Returns the id of a file, with its flags.
 pub(crate) fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(FileId, bool)> {
     let kind = file.metadata()?.file_type();
@@ -484,13 +475,6 @@ fn facts(m: &StdMetadata) -> Metadata {
     }
 }
 
-/// The permission bits that new files of this process lack, from /proc: the system call would change them for a moment.
-pub(crate) fn umask() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    umask.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o077)
-}
-
 /// See [`FileSystem::check_replace`].
 fn check_replace(path: &Path) -> io::Result<()> {
     let there = match std::fs::symlink_metadata(path) {
@@ -564,12 +548,6 @@ fn check_stream(stream: &StdFile, path: &Path) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::other("another file has taken its name")),
     }
-}
-
-/// Whether another user made this in a directory like `/tmp`.
-pub(crate) fn is_planted(there: &Attributes, directory: &Attributes) -> bool {
-    let own = [directory.user, rustix::process::geteuid().as_raw()].contains(&there.user);
-    directory.mode & 0o1002 == 0o1002 && !own && there.kind != EntryKind::Directory
 }
 
 /// The length of an open file.

@@ -13,12 +13,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{
     AtFlags, Mode, OFlags, XattrFlags, fgetxattr, fremovexattr, fsetxattr, getxattr, listxattr,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
-use crate::FileId;
-use crate::directory_of;
-use crate::os::{borrow, is_planted, made_beside, umask};
 use crate::tree::{Attributes, EntryKind};
+use crate::{directory_of, hidden};
 
 /// The access list. If a file has one, the group bits of its mode are the mask of the list.
 const ACCESS_LIST: &str = "system.posix_acl_access";
@@ -27,9 +25,8 @@ const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 const SET_ID: u32 = 0o6000;
 
 /// See [`crate::FileSystem::resemble`].
-pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Result<Vec<String>> {
-    let file = borrow(id);
-    let ours = Attributes::from(rustix::fs::fstat(&*file)?);
+pub(crate) fn resemble(file: &File, at: BorrowedFd<'_>, like: &Path) -> io::Result<Vec<String>> {
+    let ours = Attributes::from(rustix::fs::fstat(file)?);
     // A link is replaced, so the attributes of its target do not matter.
     let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Attributes::from) {
         Ok(there) => {
@@ -57,7 +54,7 @@ pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Resul
     let list = old_attributes.iter().find(|(name, _)| name == ACCESS_LIST).map(|(_, list)| &list[..]);
     // Few processes may change the owner of a file, and some may change its group. If the group cannot be kept, the new
     // group gets only the rights of all others.
-    let is_of_group = old.group == ours.group || fchown(&*file, None, Some(old.group)).is_ok();
+    let is_of_group = old.group == ours.group || fchown(file, None, Some(old.group)).is_ok();
     let mut mode = old.mode & 0o777;
     if let Some(list) = list {
         mode = mode & 0o707 | group_of(list) << 3;
@@ -68,7 +65,7 @@ pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Resul
     }
     // The new file may have inherited a list from its directory, of which the mode would become the mask.
     let _ = fremovexattr(&*file, ACCESS_LIST);
-    if Attributes::from(rustix::fs::fstat(&*file)?).mode & 0o777 != mode {
+    if Attributes::from(rustix::fs::fstat(file)?).mode & 0o777 != mode {
         file.set_permissions(Permissions::from_mode(mode))?;
     }
     match list {
@@ -82,7 +79,7 @@ pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Resul
             lost.push(format!("its attribute {name}"));
         }
     }
-    if old.user != ours.user && fchown(&*file, Some(old.user), None).is_err() {
+    if old.user != ours.user && fchown(file, Some(old.user), None).is_err() {
         lost.push(format!("its owner ({})", old.user));
     }
     if old.mode & SET_ID != 0 {
@@ -143,4 +140,26 @@ fn extended_attributes(at: BorrowedFd<'_>, like: &Path) -> io::Result<Vec<(Strin
         all.push((name, value));
     }
     Ok(all)
+}
+
+/// The attributes of a new file in the directory of `path`: its owner and permission bits, which only the system knows.
+pub(crate) fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Attributes> {
+    let trial = directory_of(path).join(hidden::unique("trial"));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let made = retry_on_intr(|| rustix::fs::openat(at, &trial, flags, Mode::from(0o666)))?;
+    rustix::fs::unlinkat(at, &trial, AtFlags::empty())?;
+    Ok(rustix::fs::fstat(made)?.into())
+}
+
+/// The permission bits that new files of this process lack, from /proc: the system call would change them for a moment.
+pub(crate) fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    umask.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o077)
+}
+
+/// Whether another user made this in a directory like `/tmp`.
+pub(crate) fn is_planted(there: &Attributes, directory: &Attributes) -> bool {
+    let own = [directory.user, rustix::process::geteuid().as_raw()].contains(&there.user);
+    directory.mode & 0o1002 == 0o1002 && !own && there.kind != EntryKind::Directory
 }
