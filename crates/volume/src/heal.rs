@@ -141,6 +141,7 @@ impl Server {
 
 /// Repairs these files as a client of this server.
 fn repair_all(server: &Arc<Server>, healer: &Arc<Healer>, files: &[u64]) -> Result<()> {
+    server.may_change()?;
     let own = OwnSession::begin(server);
     let session = own.session;
     server.begin_repair(session, true)?;
