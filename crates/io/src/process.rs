@@ -181,13 +181,16 @@ const CODE_BYTES: u64 = 4480 << 10;
 /// The allocator's own default, until something larger is freed.
 const LARGE_BYTES: libc::c_int = 128 << 10;
 
+/// What this process is taken to occupy where there is no /proc: its heap, and all of its code, which cannot be unmapped.
+const BLIND_BYTES: u64 = 16 << 20;
+
 /// Resident memory in bytes. Mapped files, which are the program itself, always count as [`CODE_BYTES`]: how much is
 /// mapped depends on their place in the page cache, and [`prepare_allocator`] unmaps the rest.
 pub fn resident_bytes() -> u64 {
     match ["RssAnon:", "RssShmem:"].map(status_field) {
         [Some(anonymous), shared] => anonymous + shared.unwrap_or(0) + CODE_BYTES,
-        // Without /proc nothing can be unmapped either, so this counts all code that was used so far.
-        _ => status_field("VmRSS:").unwrap_or_else(|| usage().peak_bytes),
+        // The peak that getrusage knows may be that of the parent before exec.
+        _ => status_field("VmRSS:").unwrap_or(BLIND_BYTES),
     }
 }
 

@@ -97,7 +97,9 @@ pub(crate) fn interpret(args: TypedArgs) -> Result<Request, Usage> {
 }
 
 fn show(args: &TypedArgs, terminal: bool) -> Show {
+    let is_text = args.help.is_some() || args.generate.is_some() || args.version;
     let out_is_data = match args.command {
+        _ if is_text => false,
         Some(Command::Sort | Command::Shuffle | Command::Merge | Command::Join) => {
             args.output.as_deref().is_none_or(|output| output == "-")
         }
