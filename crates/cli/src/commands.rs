@@ -460,7 +460,7 @@ neighbour tables, multicast and free space, and says what to do about each thing
         command: Command::Bench,
         name: "bench",
         synopsis: "WHICH [FILE]...",
-        about: "measure this machine: sorts, disks and transfers beside their lower bounds",
+        about: "measure sorts, disks and transfers beside their lower bounds",
         doc: "\
 sort: whole sorts, compared with their floor (the reads and writes of the plan, replayed by fio on the same disk) and with \
 GNU sort. With FILES, text files of yours are sorted instead of generated data.

@@ -13,7 +13,7 @@ pub(crate) const HEADER: Flag = Flag {
     doc: "\
 The first N lines of each input are a header, such as the names of columns: they are not sorted, and stay in front of \
 the output. If there are several inputs, all must have the same header, and the output has it once; an empty input has \
-none. For lines, on one node, and not with --resume. With check: the header is not looked at.",
+none. For lines, on one node, and not with a sort that is resumed. With check: the header is not looked at.",
     set: |args, value| values::header(value).map(|lines| args.header = lines),
 };
 

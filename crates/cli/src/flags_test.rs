@@ -180,6 +180,7 @@ fn each_flag_stands_where_its_row_says_and_nowhere_else() {
             _ if ["listen", "resp"].contains(&flag.long) => "=127.0.0.1:0".to_string(),
             _ if flag.long == "env" => "=A=1".to_string(),
             _ if flag.long == "parity" => "=4+1".to_string(),
+            _ if flag.long == "options" => "=ro".to_string(),
             _ => "=1".to_string(),
         };
         let spelled = format!("--{}{value}", flag.long);

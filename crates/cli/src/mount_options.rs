@@ -120,8 +120,8 @@ mod tests {
             ("ro,rdonly", "unknown option 'rdonly'; did you mean ro?"),
             ("noatme", "unknown option 'noatme'; did you mean noatime?"),
             (
-                "uid=3",
-                "unknown option 'uid=3'; there are cache=SIZE, hint=HINT and the generic ones of mount(8)",
+                "quota=3",
+                "unknown option 'quota=3'; there are cache=SIZE, hint=HINT and the generic ones of mount(8)",
             ),
         ] {
             assert_eq!(read(list).unwrap_err(), why);

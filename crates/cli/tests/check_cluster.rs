@@ -125,7 +125,7 @@ fn what_cannot_be_checked_is_told_in_one_line_with_the_host() {
         (&["nodes:od*"], "n2: nothing matches"),
         (&["nodes:odd", "--record", "100", "--on", "n1"], "n1: "),
         (&["nodes:out/**x", "--on", "n1"], "n1: "),
-        (&["nodes:out/*", "in"], "nodes: before every name"),
+        (&["nodes:out/*", "in"], "either all inputs have nodes: before their names"),
         (&["nodes:out/*", "--merge"], "leave out --merge"),
         (&["nodes:out/*", "--record", "99", "--by", "0:10", "--summary", "s"], "give --datamation"),
         (&["nodes:out/*", "--cluster", "other"], "not of other"),

@@ -151,6 +151,7 @@ impl Sim {
         content.set_len(0);
         assert_eq!(content.write(0, bytes, u64::MAX), bytes.len());
         content.sync();
+        disk.touch(inode);
         disk.settle_names(directory);
     }
 

@@ -24,6 +24,8 @@ use crate::{Error, Result};
 
 /// Space for input, output, spilled data and the floor's files, in multiples of the input.
 const ROOM: u64 = 4;
+/// A smaller file of the user has no floor: fio wants whole blocks.
+const FLOOR_BYTES_MIN: u64 = 256 << 10;
 
 /// Engines on the same data as ours.
 pub trait Rivals {
@@ -249,7 +251,8 @@ impl Bench<'_> {
         spilled: u64,
         own: (Data, u64),
     ) -> Result<Option<Replays<'_>>> {
-        let Some(fio) = self.fio.as_ref().filter(|_| row.beside.contains(&Beside::Floor)) else {
+        let is_wanted = row.beside.contains(&Beside::Floor) && measured.bytes >= FLOOR_BYTES_MIN;
+        let Some(fio) = self.fio.as_ref().filter(|_| is_wanted) else {
             return Ok(None);
         };
         let mut phases = phases(measured.bytes, spilled, measured.memory_bytes, !row.data.is_lines());
