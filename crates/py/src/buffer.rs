@@ -12,36 +12,52 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
 use thalweg::{Block, Layout};
 
 use crate::Own;
 use crate::numbers::{Number, ORDERED, numbers};
 
 /// The bytes of an object with the buffer protocol: `bytes`, `memoryview`, numpy, `pyarrow.Buffer`.
-pub(crate) struct Bytes(PyUntypedBuffer);
+pub(crate) struct Bytes {
+    buffer: PyUntypedBuffer,
+    /// The format and the bytes of an item.
+    item: (Vec<u8>, usize),
+}
 
 impl<'py> FromPyObject<'_, 'py> for Bytes {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Bytes> {
-        let buffer = PyUntypedBuffer::get(&object).map_err(|why| {
-            // As numpy for an array of times, which it lends nobody.
-            match why.is_instance_of::<PyValueError>(object.py()) {
-                true => PyTypeError::new_err(format!("{}: {ORDERED}", why.value(object.py()))),
-                false => why,
+        let (buffer, item) = match PyUntypedBuffer::get(&object) {
+            Ok(buffer) => {
+                let item = (buffer.format().to_bytes().to_vec(), buffer.item_size());
+                (buffer, item)
             }
-        })?;
+            // As numpy for an array of times, which it lends nobody.
+            Err(why) if why.is_instance_of::<PyValueError>(object.py()) => {
+                return Err(PyTypeError::new_err(format!("{}: {ORDERED}", why.value(object.py()))));
+            }
+            // As for a number of numpy, which has no dimensions.
+            Err(why) if why.is_instance_of::<PyBufferError>(object.py()) => {
+                let view = PyMemoryView::from(&object)?;
+                let format: String = view.getattr("format")?.extract()?;
+                let buffer = PyUntypedBuffer::get(&view.call_method1("cast", ("B",))?)?;
+                let bytes = buffer.len_bytes();
+                (buffer, (format.into_bytes(), bytes))
+            }
+            Err(why) => return Err(why),
+        };
         if !buffer.is_c_contiguous() {
             return Err(PyTypeError::new_err(
                 "the bytes do not lie one after the other; put a contiguous copy",
             ));
         }
-        if has_references(buffer.format().to_bytes()) {
+        if has_references(&item.0) {
             let why = "the array holds references to objects, not their bytes; put an array of a fixed type";
             return Err(PyTypeError::new_err(why));
         }
-        Ok(Bytes(buffer))
+        Ok(Bytes { buffer, item })
     }
 }
 
@@ -54,7 +70,7 @@ fn has_references(format: &[u8]) -> bool {
 impl Bytes {
     /// The numbers in each item whose bytes are in another order than their values, and the bytes of an item.
     pub(crate) fn numbers(&self) -> (Vec<Number>, usize) {
-        (numbers(self.0.format().to_bytes()), self.0.item_size())
+        (numbers(&self.item.0), self.item.1)
     }
 
     /// The bytes as a key of a table, whose keys are in the order of their bytes.
@@ -71,11 +87,11 @@ impl Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match self.0.len_bytes() {
+        match self.buffer.len_bytes() {
             0 => &[],
             // SAFETY: the exporter keeps these bytes in place until the buffer is released, and they are contiguous. As
             // for `hashlib`, concurrent writes by another thread of the program lead to a mixture of old and new bytes.
-            len => unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), len) },
+            len => unsafe { std::slice::from_raw_parts(self.buffer.buf_ptr().cast(), len) },
         }
     }
 }
