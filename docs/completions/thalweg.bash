@@ -6,6 +6,7 @@ _thalweg() {
     case $before in
         -o|--output) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
         --record) :; return ;;
+        --header) :; return ;;
         --by) :; return ;;
         --memory) :; return ;;
         --scratch) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
@@ -25,12 +26,19 @@ _thalweg() {
         --limit) :; return ;;
         --no-disk) :; return ;;
         --there) :; return ;;
+        --exclude) :; return ;;
+        --include) :; return ;;
+        --filter) :; return ;;
+        --max-delete) :; return ;;
+        --compare) mapfile -t COMPREPLY < <(compgen -W 'time content' -- "$word"); return ;;
+        --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
         --stores) :; return ;;
         --manager) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --clients) :; return ;;
         --stripe) :; return ;;
         --width) :; return ;;
         --copies) :; return ;;
+        --options) :; return ;;
         --cache) :; return ;;
         --hint) mapfile -t COMPREPLY < <(compgen -W 'sequential random once normal' -- "$word"); return ;;
         --resp) :; return ;;
@@ -42,6 +50,7 @@ _thalweg() {
         --transport) mapfile -t COMPREPLY < <(compgen -W 'links udp' -- "$word"); return ;;
         --on-duplicate) mapfile -t COMPREPLY < <(compgen -W 'error first last' -- "$word"); return ;;
         --parity) :; return ;;
+        --wait-safe) :; return ;;
         --where) :; return ;;
         --first) :; return ;;
         --size) :; return ;;
@@ -67,26 +76,26 @@ _thalweg() {
     esac
     local flags='' subjects=''
     case $command in
-        gen) flags='--io --ascii --skewed --start --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        check) flags='--record --prefixed --by --datamation --io --summary --merge --cluster --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        sort) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        shuffle) flags='-o --output --record --prefixed --memory --scratch --scratch-limit --threads --io --seed --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        merge) flags='-o --output --record --prefixed --by --datamation --memory --threads --unique --io --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        join) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        plan) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
-        partition) flags='-o --output --record --prefixed --by --datamation --memory --threads --io --pick --parts --split-keys --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        volume) flags='--record --stores --manager --clients --stripe --width --copies --recursive --force --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat mkdir rm layout hint check repair add-store replace salvage manager destroy' ;;
-        mount) flags='--background --read-only --cache --hint --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        table) flags='--record --by --datamation --memory --scratch --resp --password-file --tls-cert --tls-key --capacity --index --variant --transport --on-duplicate --parity --hex --where --first --descending --keys-only --cluster --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='serve create list status drop put update get delete range count find load dump split merge move' ;;
-        doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        bench) flags='--suites --size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all volume table' ;;
-        exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
-        node) flags='--memory --identity --listen --join --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
-        cluster) flags='--runs --schedule --may --identity --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor probe exchange add drop renew client mend down remove' ;;
-        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume mount table doctor bench exec job node cluster help' ;;
-        *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
+        gen) flags='--io --ascii --skewed --start --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        check) flags='--record --prefixed --header --by --datamation --io --summary --merge --cluster --identity --on --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        sort) flags='-o --output --record --prefixed --header --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        shuffle) flags='-o --output --record --prefixed --header --memory --scratch --scratch-limit --threads --io --seed --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        merge) flags='-o --output --record --prefixed --by --datamation --memory --threads --unique --io --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        join) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        plan) flags='-o --output --record --prefixed --header --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help --all -V --version --generate' subjects='sort' ;;
+        partition) flags='-o --output --record --prefixed --by --datamation --memory --threads --io --pick --parts --split-keys --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --strict --exclude --include --filter --delete --max-delete --dry-run --compare --update --existing --files-from --identity --ssh --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        volume) flags='--record --limit --stores --manager --clients --stripe --width --copies --recursive --force --cluster --identity --json --progress -q --quiet -h --help --all -V --version --generate' subjects='create list status ls stat mkdir rm layout hint check repair add-store replace salvage manager destroy' ;;
+        mount) flags='--background --read-only --options --cache --hint --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        table) flags='--record --by --datamation --memory --scratch --resp --password-file --tls-cert --tls-key --capacity --index --variant --transport --on-duplicate --parity --wait-safe --hex --where --first --descending --keys-only --cluster --identity --json --progress -q --quiet -h --help --all -V --version --generate' subjects='serve create list status drop put update get delete range count find load dump split merge move' ;;
+        doctor) flags='--scratch --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        bench) flags='--size --rows --dir --runs --json --progress -q --quiet -h --help --all -V --version --generate' subjects='sort io incore pump river' ;;
+        exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        job) flags='--identity --on --json --progress -q --quiet -h --help --all -V --version --generate' subjects='list show watch cancel' ;;
+        node) flags='--memory --identity --listen --join --on --via --json --progress -q --quiet -h --help --all -V --version --generate' subjects='run ping' ;;
+        cluster) flags='--runs --schedule --may --identity --on --ssh --json --progress -q --quiet -h --help --all -V --version --generate' subjects='init install up status doctor probe exchange add drop renew client mend down remove' ;;
+        help) flags='--json --progress -q --quiet -h --help --all -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume mount table doctor bench exec job node cluster help' ;;
+        *) flags='--json --progress -q --quiet -h --help --all -V --version --generate' ;;
     esac
     if [[ $word == -?* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")

@@ -54,7 +54,7 @@ def test_nodes_check_files_that_all_of_them_see(nodes: Nodes, place: Path) -> No
     """A cluster refused to check what it had just sorted."""
     thalweg.gen("200k", "records")
     thalweg.sort("records", "sorted", datamation=True, cluster=nodes.identity)
-    Path("words").write_text("".join(f"{number % 7} {number}\n" for number in range(100_000)))
+    Path("words").write_text("".join(f"{number % 7} {number}\n" for number in range(600_000)))
     for files, options in ((["sorted"], {"datamation": True}), (["records", "sorted"], {"record": 100}), ("words", {})):
         here = thalweg.check(files, **options)
         there = thalweg.check(files, cluster=nodes.identity, **options)

@@ -64,18 +64,18 @@ pub(crate) fn resemble(file: &File, at: BorrowedFd<'_>, like: &Path) -> io::Resu
         lost.push(format!("its group ({})", old.group));
     }
     // The new file may have inherited a list from its directory, of which the mode would become the mask.
-    let _ = fremovexattr(&*file, ACCESS_LIST);
+    let _ = fremovexattr(file, ACCESS_LIST);
     if Attributes::from(rustix::fs::fstat(file)?).mode & 0o777 != mode {
         file.set_permissions(Permissions::from_mode(mode))?;
     }
     match list {
-        Some(list) if !is_of_group || fsetxattr(&*file, ACCESS_LIST, list, XattrFlags::empty()).is_err() => {
+        Some(list) if !is_of_group || fsetxattr(file, ACCESS_LIST, list, XattrFlags::empty()).is_err() => {
             lost.push("its access list".into());
         }
         _ => {}
     }
     for (name, value) in old_attributes.iter().filter(|(name, _)| name != ACCESS_LIST) {
-        if !set_attribute(&file, name, value) {
+        if !set_attribute(file, name, value) {
             lost.push(format!("its attribute {name}"));
         }
     }
