@@ -37,7 +37,7 @@ impl Sorter {
         let layout = asked.layout;
         let part = |part: &KeyPart| part.offset as usize..part.offset as usize + part.length as usize;
         let key = match &asked.keys[..] {
-            [] => vec![0..usize::MAX],
+            [] => std::iter::once(0..usize::MAX).collect(),
             parts => parts.iter().map(part).collect(),
         };
         let options = SorterOptions {

@@ -193,8 +193,9 @@ impl<'c> Deleter<'c> {
         while let Some(doomed) = open.last_mut() {
             let Some((name, kind)) = doomed.left.pop() else {
                 let Doomed { dir, name, way, keeps, .. } = open.pop().expect("there is a last one");
-                if keeps || !self.counted(&way, true, || dir.remove_dir(&name))? {
-                    open.last_mut().map(|above| above.keeps = true);
+                let stays = keeps || !self.counted(&way, true, || dir.remove_dir(&name))?;
+                if let Some(above) = open.last_mut().filter(|_| stays) {
+                    above.keeps = true;
                 }
                 continue;
             };

@@ -321,7 +321,10 @@ impl<'a> Directory<'a> {
         }
         let there = match self.target_for(OsStr::new("")) {
             Ok(Some(there)) => there,
-            Ok(None) => return Ok(kept()),
+            Ok(None) => {
+                kept();
+                return Ok(());
+            }
             Err(Error::NoDirectory(_)) => return Ok(()),
             Err(e) => return Err(e),
         };
@@ -331,7 +334,8 @@ impl<'a> Directory<'a> {
         }
         self.delete_others(&there)?;
         if self.is_staged_root() || self.shared.choice.asked.dry_run {
-            return Ok(kept());
+            kept();
+            return Ok(());
         }
         let set = there.set_attributes(facts).map_err(Error::from);
         self.shared.left_out.or_none(End::Dest, set).map(|set| set.map_or((), |()| kept()))

@@ -283,7 +283,7 @@ fn class(text: &[u8]) -> Option<(Box<[bool; 256]>, &[u8])> {
                 rest = match named[..len].strip_suffix(b":") {
                     Some(name) => {
                         let is_of = named_class(name)?;
-                        (0..=255u8).filter(|b| is_of(b)).for_each(|b| set[usize::from(b)] = true);
+                        (0..=255u8).filter(is_of).for_each(|b| set[usize::from(b)] = true);
                         before = None;
                         &named[len + 1..]
                     }

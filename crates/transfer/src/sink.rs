@@ -118,7 +118,7 @@ impl<'a> SinkLane<'a> {
 
     fn store(&self, packed: &Packed<'a>, block: &[u8]) -> Result<()> {
         let Packed { place, there, facts, what } = packed;
-        let dir = place.target_for(&there)?;
+        let dir = place.target_for(there)?;
         match what {
             Content::Link(to) => {
                 if let Some(dir) = &dir {

@@ -108,7 +108,7 @@ fn is_asked(bed: &Bed, point: &AtPoint, (what, at): (usize, usize), is_lifted: b
     let fenced = std::thread::scope(|scope| {
         let ending = scope.spawn(move || {
             let generation = fence.recv().ok()?;
-            std::thread::sleep(A_WHILE);
+            std::thread::park_timeout(A_WHILE);
             is_over.store(true, Ordering::SeqCst);
             match is_lifted {
                 true => _ = server.answer(repairs, &Request::Lift(id)).unwrap(),

@@ -168,8 +168,7 @@ impl Server {
         if has_work && may_change {
             server.begin_run();
         }
-        let is_left =
-            |inode: &Inode| (!(is_alone && may_change) && server.leave_to_gone(inode)) || !may_change;
+        let is_left = |inode: &Inode| !may_change || !is_alone && server.leave_to_gone(inode);
         if !recover::recover(&server, is_left)? || !may_change {
             server.finish_later();
         }
