@@ -192,22 +192,20 @@ impl Directory {
         Some(home)
     }
 
-    /// The groups of a table, for reports.
+    /// The groups of a table, for reports. The nodes themselves say which buckets are complete: what they last told the
+    /// registrar may be old.
     pub(crate) fn shown(&self, now_ms: u64, table: TableId) -> TableGroups {
         let of_table = self.stored.groups.iter().filter(|group| group.spec.id == table);
         let shown = |group: &Group| {
             let data = usize::from(group.shape().data);
             let seat = |(index, occupant): (usize, &Option<Occupant>)| {
                 let occupant = occupant.as_ref()?;
-                let node = occupant.server.to_string();
-                // A bucket that came by a transfer was complete before its server could report it.
-                let has_come = index < data && occupant.since == occupant.incarnation;
-                let is_complete = match has_come {
-                    true => !self.is_gone(now_ms, occupant),
-                    false => self.is_complete(now_ms, group, index),
-                };
-                let incarnation = occupant.incarnation;
-                Some(TableSeat { node, incarnation, is_parity: index >= data, is_complete })
+                Some(TableSeat {
+                    node: occupant.server.to_string(),
+                    incarnation: occupant.incarnation,
+                    is_parity: index >= data,
+                    is_complete: !self.is_gone(now_ms, occupant),
+                })
             };
             TableGroup { id: group.id, seats: group.seats.iter().enumerate().map(seat).collect() }
         };
@@ -640,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_shown_as_lost_only_if_its_server_is_gone_or_it_is_being_recovered() {
+    fn a_bucket_is_shown_as_lost_if_its_server_is_gone() {
         let (mut directory, home) = table();
         let data = |directory: &Directory, now_ms| {
             let seat = directory.shown(now_ms, 7).groups[0].seats[0].clone().expect("the first bucket");
@@ -652,9 +650,10 @@ mod tests {
         let late_ms = 2 * PROBE_MS + DEAD_MS;
         alive(&mut directory, late_ms, &home);
         assert_eq!(data(&directory, late_ms), (home.to_string(), false));
+        // Another one is to recover it, and says itself when it has.
         directory.tick(late_ms, &SERVERS.map(Address::from), &mut Outbox::new());
         alive(&mut directory, late_ms, &home);
         let (recovers, is_complete) = data(&directory, late_ms);
-        assert!(*recovers != *home && !is_complete, "{recovers}");
+        assert!(*recovers != *home && is_complete, "{recovers}");
     }
 }
