@@ -34,8 +34,9 @@ use crate::handles::OpenFile;
 
 /// How often programs that wait for a lock are checked for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
-/// How long after a descriptor was closed the kernel may take to report that it was the last one of its open file.
-const CLOSING: Duration = Duration::from_millis(50);
+/// How long after a descriptor was closed the kernel may take to report that it was the last one of its open file. On a
+/// busy machine 50 ms were too few in one of 300 rounds.
+const CLOSING: Duration = Duration::from_millis(500);
 
 type Complain = Arc<dyn Fn(&str) + Send + Sync>;
 
