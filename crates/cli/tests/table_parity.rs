@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
@@ -46,13 +47,14 @@ fn signal(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
+/// Kills a node, and returns when nobody listens there any more: whoever reaps it may take seconds.
 fn kill(nodes: &mut Nodes, node: &str) {
     let node = at(node);
     nodes.running[node].kill().unwrap();
     nodes.running[node].wait().unwrap();
     signal(nodes.pids[node], "-KILL");
-    let pid = nodes.pids[node];
-    until("the node is gone", || !process::is_alive(pid));
+    let port = nodes.ports[node];
+    until("the node is gone", || TcpStream::connect(("127.0.0.1", port)).is_err());
 }
 
 #[test]
