@@ -6,6 +6,7 @@
 //! their names one by one, and are durable when the transfer returns.
 
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -428,7 +429,11 @@ impl<'j> Job<'j> {
         // Creating and removing hidden names has changed the directory's times.
         let contents = self.roots.roots.iter().filter(|root| root.there.is_empty());
         for facts in contents.filter_map(|root| root.facts) {
-            dir.set_attributes(&facts)?;
+            match dir.set_attributes(&facts) {
+                // It was listed when all entries of the directory existed.
+                Err(e) if e.is_of_one_name() && shared.left_out.count() > 0 => {}
+                set => set?,
+            }
         }
         dir.sync()
     }
@@ -451,8 +456,8 @@ impl<'j> Job<'j> {
             (None, false) => dir.open_dir(&root.there)?,
         };
         // These paths come from the peer, which also sent the directories on them.
-        let place = top.open_below(&more.name.dir)?;
-        let above = top.open_below(&more.first.dir)?;
+        let open = |path| top.open_below(path).map_err(|e| self.if_not_sent(shared, e));
+        let (place, above) = (open(&more.name.dir)?, open(&more.first.dir)?);
         let found = place.find(&more.name.own)?;
         let is_there = match &found {
             Some(found) => {
@@ -470,6 +475,15 @@ impl<'j> Job<'j> {
         place.set_attributes(&more.facts)?;
         count(&shared.counts.hard_links, 1);
         Ok(())
+    }
+
+    /// The error for the directory of a further name that cannot be opened. Every directory that the peer sent was created
+    /// or left out. If it is a link or a file, and none was left out, the peer has not sent it.
+    fn if_not_sent(&self, shared: &Shared<'_>, e: thalweg_io::Error) -> Error {
+        let may_be_there = matches!(e.source.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied);
+        let is_none = e.is_of_one_name() && !may_be_there;
+        let all_made = shared.left_out.count() == 0 && !shared.choice.only_looks();
+        if self.part == Part::Sink && is_none && all_made { Error::protocol("the source") } else { e.into() }
     }
 
     /// Cleans up after a failed transfer. What a later run can resume from stays.

@@ -459,7 +459,7 @@ impl Tail {
                 let (dir, name, facts) = (from.u64()?, from.bare()?, from.facts()?);
                 let what = match from.byte()? {
                     1 => Ok(from.u128()?),
-                    2 => Err(OsString::from_vec(from.bytes()?.to_vec())),
+                    2 => Err(from.link_target()?),
                     _ => return None,
                 };
                 Some(Small { dir, name, facts, what })
@@ -576,6 +576,12 @@ impl<'b> Reader<'b> {
 
     fn bare(&mut self) -> Option<OsString> {
         self.bytes().filter(|name| is_bare(name)).map(|name| OsString::from_vec(name.to_vec()))
+    }
+
+    /// The target of a symbolic link, as a system can store it.
+    fn link_target(&mut self) -> Option<OsString> {
+        let target = self.bytes().filter(|target| !target.is_empty() && !target.contains(&0))?;
+        Some(OsString::from_vec(target.to_vec()))
     }
 
     /// A relative path that only leads downwards.

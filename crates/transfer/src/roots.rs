@@ -14,8 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use thalweg_io::directory_of;
 use thalweg_io::tree::{Attributes, Dir, EntryKind, Tree};
+use thalweg_io::{Action, directory_of};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::choice::Choice;
@@ -235,7 +235,7 @@ fn if_directory(opened: thalweg_io::Result<Arc<dyn Dir>>) -> Result<Option<Arc<d
 }
 
 fn given(tree: &dyn Tree, path: &Path) -> Result<Given> {
-    let real = tree.canonical(path)?;
+    let real = tree.canonical(path).map_err(|e| thalweg_io::Error { action: Action::Stat, ..e })?;
     let facts = if_directory(tree.open_dir(&real))?.map(|dir| dir.attributes()).transpose()?;
     let name = path.file_name().or(real.file_name()).unwrap_or_default().to_os_string();
     let contents = facts.is_some() && means_contents(path);
@@ -295,17 +295,18 @@ fn named_before(
 pub(crate) fn check_asked(paths: &[PathBuf], roots: &[Offered], peer: &str) -> Result<()> {
     let mut left = paths.iter();
     let strange = roots.iter().find(|root| !left.any(|path| is_asked(path, root)));
-    let (asked, offered) = match (strange, paths) {
-        (Some(root), _) => {
+    let offered = match strange {
+        Some(_) if roots.len() > paths.len() => roots.len().to_string(),
+        Some(root) => {
             let all = if root.contents { "what is in " } else { "" };
-            let asked = match paths {
-                [path] => path.display().to_string(),
-                _ => format!("{} paths", paths.len()),
-            };
-            (asked, format!("{all}'{}'", root.name.display()))
+            format!("{all}'{}'", root.name.display())
         }
-        (None, [_, _, ..]) if roots.is_empty() => (format!("{} paths", paths.len()), "none".into()),
-        (None, _) => return Ok(()),
+        None if roots.is_empty() && paths.len() > 1 => "none".into(),
+        None => return Ok(()),
+    };
+    let asked = match paths {
+        [path] => path.display().to_string(),
+        _ => format!("{} paths", paths.len()),
     };
     Err(Refused::Offer { peer: peer.into(), asked, offered }.into())
 }
