@@ -20,8 +20,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use speak::{
-    Field, Said, Step, ask, dir, dir_end, end, facts, file, file_end, link, name, named_twice, offer,
-    one_more, piece, pump, said, small,
+    Field, Said, Step, ask, ask_sums, choosing, dir, dir_end, end, facts, file, file_end, link, name,
+    named_twice, new_facts, offer, one_more, piece, pump, said, small,
 };
 use support::{Outcome, Place};
 use thalweg_api::{PumpReceipt, PumpVerdict, from_json, to_json};
@@ -48,6 +48,11 @@ impl Yard {
     }
 
     fn pump(&self, flags: &[&str], steps: &[Step], receipt: &str) -> Outcome {
+        self.hears(flags, steps, receipt).0
+    }
+
+    /// Also returns what the sink said.
+    fn hears(&self, flags: &[&str], steps: &[Step], receipt: &str) -> (Outcome, Vec<u8>) {
         let entries = |step: &Step| match step {
             Step::Tell(Said { tag: 3 | 5 | 9, .. }) => 1,
             Step::Block(_, Said { tag: 2, fields }) => match fields[0] {
@@ -121,6 +126,26 @@ fn is_one_line(outcome: &Outcome, of: &str) {
     assert!(!outcome.err.trim_end().contains(|c: char| c.is_control()), "{of}: {outcome:?}");
 }
 
+/// Checks for one line for each entry that was left out, and one that counts them.
+#[track_caller]
+fn leaves_out(outcome: &Outcome, entries: usize, of: &str) {
+    assert_eq!(outcome.status, Some(4), "{of}: {outcome:?}");
+    let is_clear = |line: &str| line.starts_with("thalweg: ") && !line.contains(|c: char| c.is_control());
+    assert!(outcome.err.lines().all(is_clear) && !outcome.err.contains("panicked"), "{of}: {outcome:?}");
+    assert_eq!(outcome.err.lines().count(), entries + 1, "{of}: {outcome:?}");
+    let count = format!("\nthalweg: copied but for {entries} of ");
+    assert!(outcome.err.contains(&count), "{of}: {outcome:?}");
+}
+
+/// Checks for one line that says what is wrong, or for what was left out.
+#[track_caller]
+fn is_clear(outcome: &Outcome, of: &str) {
+    match outcome.status {
+        Some(4) => leaves_out(outcome, outcome.err.lines().count().saturating_sub(1), of),
+        _ => is_one_line(outcome, of),
+    }
+}
+
 /// A tree with a file in pieces, a directory, a small file, a symbolic link and a hard link; and one small file.
 fn honest() -> Vec<Step> {
     use Step::{Block, Tell};
@@ -175,9 +200,11 @@ fn through_a_link() -> Vec<(&'static str, Vec<Step>)> {
         ("a directory below a link", more("l/etc", "evil", "small")),
         ("a first name through a link", more("", "stolen", "l/cron")),
     ];
-    let below = vec![Tell(dir(2, 1, "l", None)), Block(4, small(2, "cron", 4))];
+    let below = [dir_end(2, 1), dir_end(1, 3)].map(Tell);
+    let below = [&[Tell(dir(2, 1, "l", None)), Block(4, small(2, "cron", 4))][..], &below].concat();
     all.push(("a directory that is a link", with_link("../../outside", below)));
-    let pieces = vec![Tell(file(1, 1, "l", 4)), Block(4, piece(1, 0)), Tell(file_end(1, 1))];
+    let pieces =
+        vec![Tell(file(1, 1, "l", 4)), Block(4, piece(1, 0)), Tell(file_end(1, 1)), Tell(dir_end(1, 3))];
     all.push(("a file in pieces through a link", with_link("../../outside/cron", pieces)));
     for called in ["../mine", "..", ".", "", "/", "l/cron", "a\0b"] {
         let ways =
@@ -187,36 +214,51 @@ fn through_a_link() -> Vec<(&'static str, Vec<Step>)> {
     all
 }
 
-/// Named attacks that name something in the parent directory of DEST.
-fn beside_dest() -> Vec<(&'static str, Vec<Step>)> {
+/// Named attacks that name something in the parent directory of DEST, and the flags with which somebody receives them.
+fn beside_dest() -> Vec<(&'static str, &'static [&'static str], Vec<Step>)> {
     use Step::{Block, Tell};
     let key = [dir(2, 0, ".ssh", None), dir_end(2, 1)].map(Tell);
     let stream = [Field::N(1), Field::N(0), name("stream"), Field::B(0), Field::B(1), Field::N(4)];
     let pieces = |first: Said| vec![Tell(first), Block(4, piece(1, 0)), Tell(file_end(1, 1))];
+    let read_keys = vec![key[0].clone(), Block(4, small(2, "authorized_keys", 4)), key[1].clone()];
     vec![
-        ("a small file beside DEST", vec![Block(4, small(0, "mine", 4))]),
-        ("a file in pieces beside DEST", pieces(file(1, 0, "mine", 4))),
-        ("a link beside DEST", vec![Block(0, link(0, "mine", "outside"))]),
-        (
-            "a directory beside DEST",
-            vec![key[0].clone(), Block(4, small(2, "authorized_keys", 4)), key[1].clone()],
-        ),
-        ("facts of a directory beside DEST", vec![key[0].clone(), Tell(dir_end(2, 0))]),
-        ("a question about what is beside DEST", vec![Tell(ask(0, &["mine"]))]),
-        ("a stream beside the roots", pieces(said(5, stream))),
+        ("a small file beside DEST", &[], vec![Block(4, small(0, "mine", 4))]),
+        ("a file in pieces beside DEST", &[], pieces(file(1, 0, "mine", 4))),
+        ("a link beside DEST", &[], vec![Block(0, link(0, "mine", "outside"))]),
+        ("a directory beside DEST", &[], read_keys),
+        ("facts of a directory beside DEST", &[], vec![key[0].clone(), Tell(dir_end(2, 0))]),
+        ("a deletion beside DEST", &DELETE, vec![key[0].clone(), Tell(dir_end(2, 0))]),
+        ("facts of a file beside DEST", &COMPARE, vec![Tell(new_facts(0, "mine"))]),
+        ("a question about what is beside DEST", &["--resume"], vec![Tell(ask(0, &["mine"]))]),
+        ("a question about the sum of what is beside DEST", &COMPARE, vec![Tell(ask_sums(0, &["mine"]))]),
+        ("a stream beside the roots", &[], pieces(said(5, stream))),
     ]
 }
 
-/// All attacks: the name of each, its DEST, and its steps.
-fn attacks() -> Vec<(&'static str, &'static str, Vec<Step>)> {
+const DELETE: [&str; 1] = ["--delete"];
+const COMPARE: [&str; 2] = ["--compare", "content"];
+
+/// The offer of an honest source to somebody who receives with these flags. Any other is refused at once.
+fn offer_for(flags: &[&str], roots: &[(&str, u8)]) -> Said {
+    match flags {
+        [] => offer(0, roots),
+        ["--resume"] => offer(2, roots),
+        ["--delete"] => choosing("{\"delete\":true}", offer(0, roots)),
+        ["--compare", "content"] => choosing("{\"compare\":\"content\"}", offer(0, roots)),
+        _ => unreachable!("{flags:?}"),
+    }
+}
+
+/// All attacks: the name of each, its DEST, the receiver's flags, and its steps.
+fn attacks() -> Vec<(&'static str, &'static str, &'static [&'static str], Vec<Step>)> {
     use Step::Tell;
-    let into = |dest| through_a_link().into_iter().map(move |(of, steps)| (of, dest, steps));
+    let into = |dest| through_a_link().into_iter().map(move |(of, steps)| (of, dest, &[][..], steps));
     let mut all: Vec<_> = into("box/new").chain(into("box/dest")).collect();
-    for (of, steps) in beside_dest() {
+    for (of, flags, steps) in beside_dest() {
         let last = vec![Tell(dir_end(1, 0)), Tell(end())];
-        let tree = vec![Tell(offer(2, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))];
-        for first in [vec![Tell(offer(2, &[("tree", 1)]))], tree] {
-            all.push((of, "box/new", [first, steps.clone(), last.clone()].concat()));
+        let tree = vec![Tell(offer_for(flags, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))];
+        for first in [vec![Tell(offer_for(flags, &[("tree", 1)]))], tree] {
+            all.push((of, "box/new", flags, [first, steps.clone(), last.clone()].concat()));
         }
     }
     all
@@ -225,12 +267,55 @@ fn attacks() -> Vec<(&'static str, &'static str, Vec<Step>)> {
 #[test]
 fn no_way_leads_out_of_dest() {
     let receipt = receipt();
-    for (of, dest, steps) in attacks() {
+    for (of, dest, flags, steps) in attacks() {
         let yard = Yard::new(dest);
-        let flags: &[&str] = if of.contains("question") { &["--resume"] } else { &[] };
         let outcome = yard.pump(flags, &steps, &receipt);
         yard.is_as_it_was(of);
-        is_one_line(&outcome, &format!("{of} into {dest}: {steps:?}"));
+        match of {
+            // The name came twice: the file takes the place of the link.
+            "a file in pieces through a link" => assert_eq!(outcome.is_done(), ""),
+            // A directory does not.
+            "a directory that is a link" => {
+                assert!(outcome.err.contains("l exists and is not a directory"), "{outcome:?}");
+                leaves_out(&outcome, 2, of);
+            }
+            _ => is_one_line(&outcome, &format!("{of} into {dest}: {steps:?}")),
+        }
+    }
+}
+
+/// Links that are in DEST already are neither followed nor read.
+#[test]
+fn what_links_in_dest_lead_to_is_neither_read_nor_changed() {
+    use Step::{Block, Tell};
+    let receipt = receipt();
+    let ends = |steps: &[Step], names| [steps, &[Tell(dir_end(1, names)), Tell(end())]].concat();
+    let below = [Tell(dir(2, 1, "way", None)), Block(4, small(2, "cron", 4)), Tell(dir_end(2, 1))];
+    // The answers have a tag and a count; then 0 or 1 for each name.
+    let (facts_said, sums_said) =
+        ([&[13, 2][..], &[0; 7], &[1, 3]].concat(), [&[18, 2][..], &[0; 7], &[0, 1]].concat());
+    for (of, flags, steps, left_out, says) in [
+        ("entries below", &[][..], ends(&below, 1), 2, vec![]),
+        ("entries below, and deletion", &DELETE, ends(&below, 1), 2, vec![]),
+        ("deletion", &DELETE, ends(&[], 0), 0, vec![]),
+        ("facts", &COMPARE, ends(&[Tell(new_facts(1, "l"))], 0), 1, vec![]),
+        // This source hears nothing before it has said all, so it asks once.
+        ("a question", &COMPARE, ends(&[Tell(ask(1, &["l", "old"]))], 0), 0, facts_said),
+        ("a question about sums", &COMPARE, ends(&[Tell(ask_sums(1, &["l", "old"]))], 0), 0, sums_said),
+    ] {
+        let yard = Yard::new("box/dest");
+        let links = "mkdir box/dest/tree && cd box/dest/tree && echo old > old && ln -s ../../../outside way && \
+                     ln -s ../../../outside/cron l";
+        yard.place.shell(links).is_done();
+        let first = [Tell(offer_for(flags, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))];
+        let (outcome, heard) = yard.hears(flags, &[&first[..], &steps].concat(), &receipt);
+        yard.is_as_it_was(of);
+        let is_said = says.is_empty() || heard.windows(says.len()).any(|some| some == says);
+        assert!(is_said, "{of}: {heard:?}");
+        match left_out {
+            0 => assert_eq!(outcome.is_done(), ""),
+            some => leaves_out(&outcome, some, of),
+        }
     }
 }
 
@@ -532,7 +617,7 @@ fn sweep(first: usize, stride: usize) {
         yard.is_as_it_was(of);
         // A change may have no effect.
         if outcome.status != Some(0) {
-            is_one_line(&outcome, of);
+            is_clear(&outcome, of);
         }
     });
     println!("{} of {} changes", ended.into_inner(), all.len());

@@ -66,6 +66,12 @@ pub(crate) fn offer(flags: u8, roots: &[(&str, u8)]) -> Said {
     said(1, first.into_iter().chain(roots.iter().flat_map(root)))
 }
 
+/// The same offer, with this choice of entries.
+pub(crate) fn choosing(choice: &str, mut offer: Said) -> Said {
+    offer.fields[1] = name(choice);
+    offer
+}
+
 /// A directory: its number, its parent's number, its name, and its number among the roots if it is one.
 pub(crate) fn dir(id: u64, parent: u64, called: &str, root: Option<u64>) -> Said {
     let root = root.map_or(vec![Field::B(0)], |root| vec![Field::B(1), Field::N(root)]);
@@ -90,6 +96,16 @@ pub(crate) fn file_end(id: u64, pieces: u64) -> Said {
 pub(crate) fn ask(dir: u64, names: &[&str]) -> Said {
     let first = [Field::N(dir), Field::N(names.len() as u64)];
     said(8, first.into_iter().chain(names.iter().map(|asked| name(asked))))
+}
+
+/// A question: what are the checksums of these files?
+pub(crate) fn ask_sums(dir: u64, names: &[&str]) -> Said {
+    Said { tag: 17, ..ask(dir, names) }
+}
+
+/// New attributes of a file that is complete.
+pub(crate) fn new_facts(dir: u64, called: &str) -> Said {
+    said(19, [vec![Field::N(dir), name(called)], facts(1, 0)].concat())
 }
 
 /// Another name for a file.
@@ -212,13 +228,17 @@ impl Far {
         }
     }
 
-    /// Ends the stream with a receipt, and reads how the other end reacts.
-    fn end(mut self, receipt: &str) {
+    /// Ends the stream with a receipt, and returns everything that the other end has said on it.
+    fn end(mut self, receipt: &str) -> Vec<u8> {
         let _ = self.control.0.end(receipt.as_bytes());
         let _ = self.lane().map(|out| out.end(&[]));
         let (_out, mut inc) = self.control;
-        while let Ok(Some(_)) = inc.next_on() {}
+        let mut heard = Vec::new();
+        while let Ok(Some((_, block))) = inc.next_on() {
+            heard.extend_from_slice(&block);
+        }
         self.link.close();
+        heard
     }
 }
 
@@ -246,15 +266,22 @@ fn talked<T>(place: &Place, args: &[&str], talk: impl FnOnce(Far, u32) -> T) -> 
     (outcome, talked)
 }
 
-/// Runs a real sink, started as users start it, which receives what this source sends.
-pub(crate) fn pump(place: &Place, flags: &[&str], dest: &str, steps: &[Step], receipt: &str) -> Outcome {
+/// Runs a real sink, started as users start it, which receives what this source sends. Also returns what the sink said.
+pub(crate) fn pump(
+    place: &Place,
+    flags: &[&str],
+    dest: &str,
+    steps: &[Step],
+    receipt: &str,
+) -> (Outcome, Vec<u8>) {
     let args = [&["pump", "ssh://far/src/tree", dest], flags].concat();
     let talk = |mut far: Far, _| {
         // A source that was refused has nothing more to send.
         let _ = steps.iter().try_for_each(|step| far.step(step));
-        far.end(receipt);
+        far.end(receipt)
     };
-    talked(place, &args, talk).0
+    let (outcome, heard) = talked(place, &args, talk);
+    (outcome, heard.unwrap_or_default())
 }
 
 /// What a sink sends: after the source has sent a message with this tag, or at once.
