@@ -60,7 +60,8 @@ def test_nodes_check_files_that_all_of_them_see(nodes: Nodes, place: Path) -> No
         there = thalweg.check(files, cluster=nodes.identity, **options)
         assert (there.proof, there.ordered, there.first_unordered) == (here.proof, here.ordered, here.first_unordered)
         assert [node.host for node in there.nodes] == ["n0", "n1"]
-        assert sum(node.proof.records for node in there.nodes) == here.proof.records
+        # A record across the border between two nodes is in no node's proof.
+        assert here.proof.records - sum(node.proof.records for node in there.nodes) in (0, 1)
     assert all(node.proof.records > 0 for node in thalweg.check("words", cluster=nodes.identity).nodes)
     with pytest.raises(thalweg.UsageError, match="either all inputs have nodes: before their names, or none"):
         thalweg.check(["nodes:a", "sorted"], cluster=nodes.identity)

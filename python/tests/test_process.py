@@ -313,7 +313,7 @@ def test_the_command_is_in_the_package(place: Path) -> None:
 
     assert run("gen", "100", "records").returncode == 0
     assert run("check", "--datamation", "records").returncode == 1
-    wrong = run("sort")
+    wrong = run("partition")
     assert wrong.returncode == 2 and wrong.stderr.startswith("thalweg: ") and not wrong.stdout
     piped = subprocess.run("thalweg gen 1M - | head -c 10 | wc -c", shell=True, capture_output=True, text=True)
     assert (piped.stdout.strip(), piped.stderr) == ("10", "")

@@ -271,14 +271,13 @@ def test_clusters_are_listed_listen_where_they_may_and_end_when_they_are_idle(ma
         with pytest.raises(thalweg.RayError, match=f"n1 finds no port free on {address} of those from {ports[0]} to"):
             thalweg.ray.cluster(1, memory="256MiB", data=str(place), timeout=60, ports=ports)
         assert thalweg.ray.list() == ()
-        other.close()
-        asked: dict[str, Any] = {"cpus": 2, "memory": "256MiB", "data": str(place), "timeout": 60, "ports": ports}
-        idle = thalweg.ray.cluster(1, **asked, name="idle", idle_timeout=2)
-        (host,) = idle.status().hosts
-        assert host.address == f"{address}:{ports[1]}"
-    with thalweg.ray.cluster(1, memory="256MiB", data=str(place), timeout=60, name="busy"):
+    asked: dict[str, Any] = {"memory": "256MiB", "data": str(place), "timeout": 60}
+    with thalweg.ray.cluster(1, **asked, name="busy"), socket.create_server((address, ports[0])):
+        idle = thalweg.ray.cluster(1, **asked, cpus=2, ports=ports, name="idle", idle_timeout=2)
         listed = [thalweg.ray.Hosted(name, 1, cpus, 256 << 20, True) for name, cpus in (("busy", 1), ("idle", 2))]
         assert list(thalweg.ray.list()) == listed
+        (host,) = idle.status().hosts
+        assert host.address == f"{address}:{ports[1]}"
         # A job that takes longer than the limit keeps it.
         assert idle.exec(["sleep", "5"]).ok
         eventually(lambda: [hosted.name for hosted in thalweg.ray.list()] == ["busy"], seconds=30)

@@ -336,7 +336,11 @@ fn clear_but(files: Vec<Location>, stays: &[Location]) -> Result<()> {
     }
     for file in own {
         if !stays.iter().any(|stays| stays.is_same_file(&file)) {
-            file.remove()?;
+            match file.remove() {
+                // A sort that is just ending removes its own.
+                Err(e) if e.source.kind() == ErrorKind::NotFound => {}
+                removed => removed?,
+            }
         }
     }
     Ok(())
