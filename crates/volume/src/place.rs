@@ -352,12 +352,16 @@ pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     )))
 }
 
-/// Says where a volume is mounted on this machine, if it is: why it is in use. Otherwise returns the error as it is.
+/// Adds to the error where volumes of this name are mounted on this machine. Those of another registry may have the same
+/// name, so this says only what may be.
 pub(crate) fn if_mounted(why: Error, name: &str) -> Error {
     match thalweg_io::mounts_of("fuse.thalweg", name) {
         Ok(at) if !at.is_empty() => {
             let at: Vec<String> = at.iter().map(|at| at.display().to_string()).collect();
-            Error::Refused(format!("volume {name} is mounted on {}; unmount it first", at.join(" and ")))
+            let at = at.join(" and ");
+            Error::Refused(format!(
+                "{why}; a volume named {name} is mounted on {at}: if it is this one, unmount it first"
+            ))
         }
         _ => why,
     }
