@@ -167,7 +167,9 @@ impl Bed {
     /// Unmounts it; its process ends well.
     pub(crate) fn unmount(&mut self) {
         let mut mount = self.mount.take().expect("it is mounted");
-        assert!(Command::new("umount").arg(&mount.at).status().unwrap().success());
+        // A process that is being started elsewhere has this one's files open until its program runs.
+        let unmounts = || Command::new("umount").arg(&mount.at).status().unwrap().success();
+        until_within(10.0, "the end of the mount", unmounts);
         assert!(mount.process.wait().unwrap().success());
     }
 
