@@ -168,7 +168,7 @@ impl Server {
         if has_work && may_change {
             server.begin_run();
         }
-        let is_left = |inode: &Inode| !may_change || !is_alone && server.leave_to_gone(inode);
+        let is_left = |inode: &Inode| server.leave(inode, !is_alone, may_change) || !may_change;
         if !recover::recover(&server, is_left)? || !may_change {
             server.finish_later();
         }
@@ -253,15 +253,19 @@ impl Server {
         }
     }
 
-    /// Holds a file open for clients that may come back.
-    fn leave_to_gone(&self, inode: &Inode) -> bool {
-        if inode.kind == Kind::File {
+    /// Holds a file open for clients that may come back, if there are any; returns whether it does. If nothing may be
+    /// changed yet, readers ask the stores for what its writers have left.
+    fn leave(&self, inode: &Inode, to_gone: bool, may_change: bool) -> bool {
+        let is_held = to_gone && inode.kind == Kind::File;
+        if is_held || (!may_change && inode.unsettled && inode.links > 0) {
             let mut state = self.state();
             let file = state.files.entry(inode.id).or_default();
-            file.holders.insert(GONE, 0);
+            if is_held {
+                file.holders.insert(GONE, 0);
+            }
             (file.is_orphaned, file.is_doomed) = (inode.unsettled, inode.links == 0);
         }
-        inode.kind == Kind::File
+        is_held
     }
 
     /// Whether files are held open for clients that may come back.
@@ -406,7 +410,8 @@ impl Server {
             Change::Unsettle(inode) => self.unsettle(session, *inode),
             Change::Settle(written, is_doubtful) => self.settled(session, written, *is_doubtful),
             Change::Resize(inode, size, modified_ns) => self.resize(session, *inode, *size, *modified_ns),
-            Change::Grow(Written { inode, .. }) => {
+            Change::Grow(written @ Written { inode, .. }) => {
+                self.may_report(session, written)?;
                 let grown = self.manager.change(change)?;
                 self.has_changed(session, *inode);
                 Ok(grown)
@@ -441,6 +446,19 @@ impl Server {
         self.state().files.get(&inode).is_some_and(|file| file.writers.contains(&session))
     }
 
+    /// An error if a session reports strips of a file that it may not write. It could not join this server as a writer,
+    /// so the file may have been settled without what it had written.
+    fn may_report(&self, session: SessionId, written: &Written) -> Result<()> {
+        if written.strips == 0 || self.may_write(session, written.inode) {
+            return Ok(());
+        }
+        let why = format!(
+            "what was written to inode {} before its manager was restarted may be lost",
+            written.inode
+        );
+        Err(Error::system(libc::EIO, why))
+    }
+
     fn open(&self, session: SessionId, inode: u64) -> Result<Inode> {
         let mut state = self.state();
         let found = self.manager.inode(inode)?;
@@ -462,7 +480,11 @@ impl Server {
     }
 
     fn close(&self, session: SessionId, inode: u64, written: Option<&Written>) -> Result<()> {
-        let told = written.map_or(Ok(()), |written| self.manager.change(&Change::Grow(*written)).map(drop));
+        let tell = |written: &Written| {
+            self.may_report(session, written)?;
+            self.manager.change(&Change::Grow(*written)).map(drop)
+        };
+        let told = written.map_or(Ok(()), tell);
         let mut state = self.state();
         let number = state.next_change();
         let Some(file) = state.files.get_mut(&inode) else { return told };
@@ -555,6 +577,7 @@ impl Server {
     /// Notes what a session wrote and made durable. If one of its writes failed (`is_doubtful`), the copies are made
     /// equal as if the session had ended.
     fn settled(&self, session: SessionId, written: &Written, is_doubtful: bool) -> Result<Inode> {
+        self.may_report(session, written)?;
         let mut state = self.state();
         let number = state.next_change();
         let file = state.files.entry(written.inode).or_default();

@@ -360,6 +360,20 @@ fn whatever_fails_nothing_that_was_synced_is_lost_and_copies_become_equal() {
     seeds(SEEDS).for_each(|seed| _ = run(seed));
 }
 
+/// A manager that started without a majority of its stores took the strips that it knew for all that a file had, and
+/// clients read zeros in the place of what others had written.
+#[test]
+fn what_a_manager_cannot_change_yet_is_not_taken_for_settled() {
+    run(1239);
+}
+
+/// A client that such a manager had not taken for a writer reported strips when it closed its file, which all stores had
+/// lost: nobody could read the file any more.
+#[test]
+fn who_could_not_join_as_a_writer_reports_nothing() {
+    run(2653);
+}
+
 /// The same seed gives the same run; otherwise a failure could not be examined.
 #[test]
 fn a_seed_decides_everything() {
