@@ -6,6 +6,7 @@ use std::path::Path;
 
 use thalweg::Error;
 use thalweg::nodes::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, control};
+use thalweg::table::Tables;
 use thalweg::volume::{Location, Registry};
 use thalweg_api::{ExecReport, JobReport, JobState, VolumeEntry, to_json};
 use thalweg_base::units::Bytes;
@@ -15,6 +16,7 @@ use crate::failure::{COULD_NOT, DONE, Failure};
 use crate::interpret::Show;
 use crate::interpret::nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
 use crate::print::{complain, pass_on, report, say, tell};
+use crate::signals::Runs;
 use crate::{program, show, signals};
 
 /// The most gathered output of a host, and the longest line that is shown in one piece.
@@ -22,7 +24,7 @@ const GATHERED_BYTES: usize = 16 << 20;
 const LINE_BYTES: usize = 1 << 20;
 
 fn on_signals(stop: impl Fn(i32) + Send + 'static) -> Result<(), Failure> {
-    signals::on_signals(stop).map_err(Failure::Signals)
+    signals::on_signals(Runs::Verb, stop).map_err(Failure::Signals)
 }
 
 /// `node run`.
@@ -35,7 +37,7 @@ pub(crate) fn run(options: &NodeOptions) -> Result<u8, Failure> {
     let stop = Stop::default();
     let asked = stop.clone();
     // A second signal must not kill the node, because the processes that it started would remain.
-    signals::on_every_signal(move |_| asked.stop()).map_err(Failure::Signals)?;
+    signals::on_every_signal(Runs::Server, move |_| asked.stop()).map_err(Failure::Signals)?;
     let ready = |ready: &_| drop(say(&(to_json(ready) + "\n"), false));
     thalweg::nodes::run(options, &stop, ready)?;
     Ok(DONE)
@@ -45,7 +47,7 @@ pub(crate) fn run(options: &NodeOptions) -> Result<u8, Failure> {
 fn guard() -> Result<u8, Failure> {
     let forward = Forward::default();
     let asked = forward.clone();
-    on_signals(move |signal| asked.signal(signal))?;
+    signals::on_signals(Runs::Server, move |signal| asked.signal(signal)).map_err(Failure::Signals)?;
     let program = program::path().map_err(Failure::Program)?;
     let ended = thalweg::nodes::guard(&program, &program::args(), &forward)?;
     if let Some(signal) = ended.signal {
@@ -332,9 +334,15 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
             };
             return report(how, || to_json(&file), text);
         }
-        ClusterAsk::Add(hosts) => cluster::add(identity, hosts),
+        ClusterAsk::Add(hosts) => {
+            check_tables(identity, asked)?;
+            cluster::add(identity, hosts)
+        }
         ClusterAsk::Renew(hosts) => cluster::renew(identity, hosts),
-        ClusterAsk::Drop(names) => cluster::drop_named(identity, names),
+        ClusterAsk::Drop(names) => {
+            check_tables(identity, asked)?;
+            cluster::drop_named(identity, names)
+        }
         ClusterAsk::Client(name, may) => cluster::client(identity, name, *may),
     };
     let file = changed?;
@@ -359,6 +367,31 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
     let next = next_of(identity, asked);
     let text = || format!("cluster {} of {hosts}, epoch {}{next}\n", file.name, file.epoch);
     report(how, || to_json(&file), text)
+}
+
+/// Refuses a change of the hosts that would lose tables or their records. Says so if it cannot tell.
+fn check_tables(identity: &Path, asked: &ClusterAsk) -> Result<(), Failure> {
+    // Whatever is wrong with the identity is said by the change itself.
+    let Ok(tables) = Tables::load(identity, None) else { return Ok(()) };
+    let (dropped, new): (&[String], &[String]) = match asked {
+        ClusterAsk::Drop(names) => (names, &[]),
+        ClusterAsk::Add(hosts) => (&[], hosts),
+        _ => return Ok(()),
+    };
+    let (now, next) = tables.registrars(dropped, new);
+    if dropped.is_empty() && now == next {
+        return Ok(());
+    }
+    match tables.outlive(dropped, next.as_deref()) {
+        Err(why @ thalweg::table::Error::Refused(_)) if tables.list().is_ok() => Err(why.into()),
+        Err(why) if now != next => {
+            complain(&format!(
+                "the list of tables cannot be asked for ({why}); if there are tables, the new registrar does not know them"
+            ));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reports volumes of this user that have lost their manager or a store because these hosts were dropped.

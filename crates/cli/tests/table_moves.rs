@@ -7,6 +7,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -159,6 +160,82 @@ fn start_again(nodes: &mut Nodes, node: usize) {
     nodes.begin(node);
     let (child, pid) = (nodes.running.pop().unwrap(), nodes.pids.pop().unwrap());
     (nodes.running[node], nodes.pids[node]) = (child, pid);
+}
+
+/// What went wrong: a node removed what it had written of a table that the registrar did not list, as after the
+/// registrar's list was lost, or was put back from a backup.
+#[test]
+fn records_that_the_list_of_tables_lacks_are_kept() {
+    let mut nodes = Nodes::start(2);
+    let run = |nodes: &Nodes, args: &[&str]| nodes.run(&[&["table"], args].concat());
+    run(&nodes, &["create", "events"]).is_done();
+    run(&nodes, &["put", "events", "a", "1", "z", "9"]).is_done();
+    run(&nodes, &["split", "events", "m", "n2"]).is_done();
+    // The second node gets the other part too, and writes both.
+    [0, 1].into_iter().for_each(|node| stop(&mut nodes, node));
+    let written = nodes.place.0.join("own/hosts/n2/tables");
+    let files = || std::fs::read_dir(&written).unwrap().count();
+    let before = files();
+    assert!(before > 0);
+    let list = nodes.place.0.join("own/hosts/n1/tables.json");
+    let kept = std::fs::read(&list).unwrap();
+    std::fs::remove_file(&list).unwrap();
+    [0, 1].into_iter().for_each(|node| start_again(&mut nodes, node));
+    let mut told = BufReader::new(nodes.running[1].stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("has records of a table that the registrar does not list") {
+        line.clear();
+        assert_ne!(told.read_line(&mut line).unwrap(), 0, "the node ended without a word");
+    }
+    assert_eq!(files(), before);
+    [1, 0].into_iter().for_each(|node| stop(&mut nodes, node));
+    std::fs::write(&list, kept).unwrap();
+    [0, 1].into_iter().for_each(|node| start_again(&mut nodes, node));
+    until("all records are back", || run(&nodes, &["range", "events"]).out == "a\t1\nz\t9\n");
+    // A table that is dropped while a node is away leaves nothing on it.
+    stop(&mut nodes, 1);
+    run(&nodes, &["put", "events", "b", "2"]).is_done();
+    let dropped = run(&nodes, &["drop", "events"]);
+    assert!(dropped.status == Some(0) || dropped.err.contains("is not dropped yet"), "{dropped:?}");
+    start_again(&mut nodes, 1);
+    until("nothing is left", || files() == 0);
+}
+
+/// What went wrong: a new registrar had no tables, so their names were free again, and Redis clients saw two sets of keys;
+/// and a host with the only copy of records was dropped without a word.
+#[test]
+fn hosts_do_not_leave_or_become_registrar_while_tables_need_them_as_they_are() {
+    let mut nodes = Nodes::start(3);
+    let run = |nodes: &Nodes, args: &[&str]| nodes.run(args);
+    run(&nodes, &["table", "create", "events"]).is_done();
+    run(&nodes, &["table", "put", "events", "a", "1", "z", "9"]).is_done();
+    run(&nodes, &["table", "split", "events", "m", "n3"]).is_done();
+    let why = "n1 has the list of 1 table, and n4 would not know it; drop the tables first";
+    run(&nodes, &["cluster", "add", "n4=127.0.0.1:1@registrar"]).is_refused(&[why]);
+    run(&nodes, &["cluster", "drop", "n1"]).is_refused(&["n2 would not know it"]);
+    run(&nodes, &["cluster", "drop", "n3"])
+        .is_refused(&["n3 has records of table 'events'; stop its node first"]);
+    run(&nodes, &["cluster", "add", "n4=127.0.0.1:1"]).is_done();
+    stop(&mut nodes, 2);
+    run(&nodes, &["cluster", "drop", "n3", "n4"]).is_done();
+    assert_eq!(run(&nodes, &["table", "range", "events"]).is_done(), "a\t1\nz\t9\n");
+    run(&nodes, &["table", "drop", "events"]).is_done();
+    run(&nodes, &["cluster", "add", "n5=127.0.0.1:1@registrar"]).is_done();
+}
+
+/// What went wrong: the records were lost, and the status was 0.
+#[test]
+fn a_node_that_cannot_write_its_records_ends_with_an_error() {
+    let mut nodes = Nodes::start(1);
+    nodes.run(&["table", "create", "events"]).is_done();
+    nodes.run(&["table", "put", "events", "a", "1"]).is_done();
+    // Where the directory for them would be is a file.
+    std::fs::write(nodes.place.0.join("own/hosts/n1/tables"), b"").unwrap();
+    terminate(&nodes.running[0]);
+    assert_eq!(nodes.running[0].wait().unwrap().code(), Some(2));
+    let mut told = String::new();
+    nodes.running[0].stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(told.contains("records of tables are lost, because they could not be written: "), "{told}");
 }
 
 #[test]

@@ -188,9 +188,9 @@ pub fn run(
         }
     });
     runtime.shutdown_background();
-    host.leave();
+    let left = host.leave();
     host.stop(GOING_DOWN);
-    Ok(())
+    left.map_err(Error::Service)
 }
 
 /// Listens, and makes a cluster with the other processes. `None` if it was asked to stop meanwhile.

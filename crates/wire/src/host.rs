@@ -127,8 +127,11 @@ impl Host {
     }
 
     /// Lets all services give to other hosts what would end with this one, while its links and services still work.
-    pub fn leave(&self) {
-        self.services().into_iter().for_each(|service| service.leave());
+    ///
+    /// # Errors
+    /// If a service loses something: the first loss.
+    pub fn leave(&self) -> std::result::Result<(), String> {
+        self.services().into_iter().map(|service| service.leave()).fold(Ok(()), std::result::Result::and)
     }
 
     /// Stops all services, waits for each for at most `patience`, and closes all links.

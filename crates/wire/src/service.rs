@@ -40,7 +40,12 @@ pub trait Service: Send + Sync {
     }
 
     /// Gives to other hosts what would end with this one, and waits until it is done. [`Service::stop`] follows.
-    fn leave(self: Arc<Self>) {}
+    ///
+    /// # Errors
+    /// If something is lost: what, and why.
+    fn leave(self: Arc<Self>) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Ends its work because the node stops; waits for at most `patience`.
     fn stop(&self, _patience: Duration) {}

@@ -8,12 +8,13 @@ use thalweg_api::{
     ClusterHost, ServiceRequest, TableBucket, TableEntry, TableGroup, TableGroups, TableHeld, TableKind,
     TableList, TableRequest, TableShare, TableStatus, from_json,
 };
+use thalweg_wire::cluster::name_of;
 use thalweg_wire::{Client, ClusterError, Link, message};
 
 use super::error::{Error, Result};
 use super::interval::{Bytes, Interval, Upper};
 use super::parity::Shape;
-use super::registrar::{find, registrar};
+use super::registrar::{ROLE, find, registrar};
 use super::text::parse_hex;
 
 /// The largest block that a client takes from a node.
@@ -143,6 +144,53 @@ impl Tables {
     /// Asks the registrar to list a loaded table.
     pub(crate) fn loaded(&self, request: &TableRequest) -> Result<()> {
         self.ask(self.registrar()?, request, |_| Ok(()))
+    }
+
+    /// The names of the registrar, and of that after these hosts were dropped, and those added that are described like
+    /// this.
+    pub fn registrars(&self, dropped: &[String], added: &[String]) -> (Option<String>, Option<String>) {
+        let hosts = &self.client.file().hosts;
+        let is_registrar = |typed: &&String| typed.split(['@', ',']).skip(1).any(|role| role == ROLE);
+        let left: Vec<ClusterHost> =
+            hosts.iter().filter(|host| !dropped.contains(&host.name)).cloned().collect();
+        let has_role = left.iter().any(|host| host.roles.iter().any(|role| role == ROLE));
+        let new = added.iter().find(is_registrar).filter(|_| !has_role);
+        let name = |host: &ClusterHost| host.name.clone();
+        let next = new.map(|typed| name_of(typed).to_string()).or_else(|| registrar(&left).map(name));
+        (registrar(hosts).map(name), next)
+    }
+
+    /// Checks that tables and records stay known if these hosts are dropped from the cluster, or another becomes the
+    /// registrar.
+    ///
+    /// # Errors
+    /// If the registrar would change while it lists tables, or a host has records that no other has; or the registrar
+    /// cannot be reached.
+    pub fn outlive(&self, dropped: &[String], registrar: Option<&str>) -> Result<()> {
+        let TableList { tables, dropping } = self.list()?;
+        let now = self.registrar()?.name.as_str();
+        let next = registrar.filter(|next| *next != now && !(tables.is_empty() && dropping.is_empty()));
+        if let Some(next) = next {
+            let count = tables.len() + dropping.len();
+            return Err(Error::Refused(format!(
+                "{now} has the list of {count} table{}, and {next} would not know {}; drop the tables first, or leave \
+                 the registrar as it is",
+                if count == 1 { "" } else { "s" },
+                if count == 1 { "it" } else { "them" },
+            )));
+        }
+        for table in tables.iter().filter(|table| table.parity.is_none()) {
+            for host in self.client.file().hosts.iter().filter(|host| dropped.contains(&host.name)) {
+                let share = self.share(host, table);
+                if share.is_ok_and(|share| share.buckets.iter().any(|bucket| bucket.records > 0)) {
+                    return Err(Error::Refused(format!(
+                        "{} has records of table '{}'; stop its node first: it then gives them to the others",
+                        host.name, table.name
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What a node has of a table.

@@ -17,7 +17,8 @@ use super::error::{Error, Result};
 use super::message::TableId;
 
 const FILE: &str = "tables.json";
-const ROLE: &str = "registrar";
+/// The role of the node that has the list of tables.
+pub(crate) const ROLE: &str = "registrar";
 /// The role of nodes that have buckets. If no node has it, all have.
 const SERVER_ROLE: &str = "tables";
 const NAME_BYTES_MAX: usize = 64;

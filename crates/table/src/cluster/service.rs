@@ -534,13 +534,20 @@ impl TableService {
         }))
     }
 
-    /// Makes buckets of dumps that are current. Returns whether nothing is left to be done.
+    /// Makes buckets of dumps that are current. What the registrar neither lists nor drops is kept: its list may be older
+    /// than the dump. Returns whether nothing is left to be done.
     fn return_dumps(self: &Arc<Self>, directory: &Path) -> bool {
         let Ok(list) = self.ask_registrar() else { return false };
         let mut shares = HashMap::new();
         let mut is_all = true;
-        let exists = |id: TableId| list.tables.iter().any(|table| number(&table.id) == Ok(id));
-        self.with_buckets(|buckets, _| buckets.forget_returned(exists));
+        let has = |tables: &[TableEntry], id| tables.iter().any(|table| number(&table.id) == Ok(id));
+        let exists = |id: TableId| has(&list.tables, id);
+        let is_dropped =
+            |buckets: &BucketServer, id| has(&list.dropping, id) || buckets.dropped.contains(&id);
+        self.with_buckets(|buckets, _| {
+            let dropped = buckets.dropped.clone();
+            buckets.forget_returned(|id| !has(&list.dropping, id) && !dropped.contains(&id));
+        });
         for file in dump::files(directory, dump::ENDING) {
             let remove = || {
                 small::remove(&file)
@@ -566,6 +573,11 @@ impl TableService {
                         true => remove(),
                         false => buckets.returns(now_ms(), dump, remove),
                     })
+                }
+                Verdict::Current if !self.with_buckets(|buckets, _| is_dropped(buckets, id)) => {
+                    Err("it has records of a table that the registrar does not list; bring the registrar's \
+                         tables.json back and start this node again, or remove this file if the table was dropped"
+                        .into())
                 }
                 Verdict::Current | Verdict::Stale => remove(),
             };
@@ -702,24 +714,27 @@ impl Service for TableService {
         }
     }
 
-    fn leave(self: Arc<Self>) {
+    fn leave(self: Arc<Self>) -> std::result::Result<(), String> {
         if locked(&self.buckets).is_none() {
-            return;
+            return Ok(());
         }
         self.with_buckets(|buckets, _| buckets.close(now_ms()));
         let until_ms = now_ms() + LEAVE_MS;
         while now_ms() < until_ms && !self.with_buckets(|buckets, _| buckets.has_given_away(now_ms())) {
             self.host.is_stopping_within(TICK);
         }
-        let Some(directory) = self.dumps() else { return };
+        let Some(directory) = self.dumps() else { return Ok(()) };
         match self.with_buckets(|buckets, _| buckets.dump(&directory)) {
             Ok(0) => {}
             Ok(_) => log(&format!(
                 "no other node has room for the tables of this one: they are in {} until it starts again",
                 directory.display()
             )),
-            Err(why) => log(&format!("records of tables are lost, because they could not be written: {why}")),
+            Err(why) => {
+                return Err(format!("records of tables are lost, because they could not be written: {why}"));
+            }
         }
+        Ok(())
     }
 
     fn stop(&self, _patience: Duration) {
