@@ -91,6 +91,8 @@ struct Row {
 
 const WINDOWS: [&str; 3] = ["10", "adaptive", "none"];
 const LINKS: &str = "links";
+/// The variant that finds buckets by pages on the servers.
+const INDEXED: &str = "s";
 /// Each with the targets of rows whose targets over links are those of the link.
 const BY_UDP: [(&str, &[Target]); 2] = [("udp", OF_LINK_BY_UDP), ("udp-single", &[])];
 
@@ -106,9 +108,10 @@ const SEARCH_PAPER: [[[f64; 5]; 2]; 2] = [
 const RANGE_PAPER: [f64; 5] = [0.035, 0.021, 0.017, 0.014, 0.010];
 
 fn paper(of: &[[[f64; 5]; 2]; 2], row: &Row) -> String {
-    let window = match row.window {
-        "10" => 0,
-        "none" => 1,
+    let window = match (row.variant, row.window) {
+        (INDEXED, _) => return String::new(),
+        (_, "10") => 0,
+        (_, "none") => 1,
         _ => return String::new(),
     };
     let variant = usize::from(row.variant == "n");
@@ -195,9 +198,9 @@ fn used(servers: u32, asked: &Asked<'_>) -> Vec<Row> {
             continue;
         }
         let usual = Row { what, ..usual.clone() };
-        for (variant, window) in
-            ["cu", "n"].into_iter().flat_map(|variant| WINDOWS.map(|window| (variant, window)))
-        {
+        // The paper has no times of RP*S.
+        let of_paper = ["cu", "n"].into_iter().flat_map(|variant| WINDOWS.map(|window| (variant, window)));
+        for (variant, window) in of_paper.chain([(INDEXED, "adaptive")]) {
             let is_judged = servers == SERVERS && has_target(variant, window);
             let targets = if is_judged { OF_LINK } else { &[] };
             let name = format!("{name}-{variant}-{window}-{servers}");
@@ -310,7 +313,8 @@ impl Bench<'_> {
     fn create(&self, row: &Row) -> Result<()> {
         let capacity = row.capacity.to_string();
         let parity: &[&str] = if row.has_parity { &["--parity", SHAPE] } else { &[] };
-        self.run(&[&["create", TABLE, "--capacity", &capacity], parity].concat())?;
+        let index: &[&str] = if row.variant == INDEXED { &["--index"] } else { &[] };
+        self.run(&[&["create", TABLE, "--capacity", &capacity], parity, index].concat())?;
         if !row.is_divided {
             return Ok(());
         }
@@ -359,18 +363,22 @@ impl Bench<'_> {
         (1..=self.servers).map(|server| cpu_seconds(self.lab.host(server).pid)).sum()
     }
 
-    /// Waits until no bucket moves, and returns the table's state.
-    fn at_rest(&self, records: u64) -> Result<TableStatus> {
+    /// Waits until no bucket moves or has more records than it should, and returns the table's state.
+    fn at_rest(&self, row: &Row) -> Result<TableStatus> {
+        let Row { records, capacity, .. } = *row;
         let watch = Stopwatch::start();
         loop {
             let status = self.status()?;
-            let buckets = || status.nodes.iter().flat_map(|share| &share.buckets);
-            if status.records == records && buckets().all(|bucket| !bucket.is_moving) {
+            let mut buckets = status.nodes.iter().flat_map(|share| &share.buckets);
+            if status.records == records
+                && buckets.all(|bucket| !bucket.is_moving && bucket.records <= capacity)
+            {
                 return Ok(status);
             }
             if watch.seconds() > RESTS_SECONDS {
                 return Err(Error::Wrong(format!(
-                    "{} of {records} records are in the table",
+                    "after {RESTS_SECONDS} s, {} of {records} records are in the table, or a bucket has more than \
+                     {capacity}",
                     status.records
                 )));
             }
@@ -393,8 +401,11 @@ impl Bench<'_> {
         }
         let before = self.cpu();
         let (seconds, curve) = self.clients(row)?;
-        series.add(seconds, Usage { cpu_seconds: self.cpu() - before, ..Usage::default() });
-        let status = self.at_rest(row.records)?;
+        let watch = Stopwatch::start();
+        let status = self.at_rest(row)?;
+        // A table that grows is not made before its last split.
+        let splits = if row.is_divided { 0.0 } else { watch.seconds() };
+        series.add(seconds + splits, Usage { cpu_seconds: self.cpu() - before, ..Usage::default() });
         self.run(&["drop", TABLE])?;
         Ok((status, curve))
     }
@@ -457,16 +468,8 @@ impl Bench<'_> {
             self.asked.should_continue()?;
             self.create(&row)?;
             self.clients(&row)?;
-            let watch = Stopwatch::start();
-            let last = loop {
-                let status = self.at_rest(row.records)?;
-                if let Some(last) = status.nodes.into_iter().find_map(|share| share.last_move) {
-                    break last;
-                }
-                if watch.seconds() > RESTS_SECONDS {
-                    return Err(Error::Wrong("the bucket was not split".into()));
-                }
-            };
+            let last = self.at_rest(&row)?.nodes.into_iter().find_map(|share| share.last_move);
+            let last = last.ok_or_else(|| Error::Wrong("the bucket was not split".into()))?;
             moved = last.records;
             all_seconds.push(last.milliseconds as f64 / 1e3);
             self.run(&["drop", TABLE])?;
@@ -504,7 +507,7 @@ impl Bench<'_> {
             self.clients(&row)?;
             let (_, times) = self.clients(&Row { what: "split", ..row.clone() })?;
             all_seconds.extend(times.into_iter().map(|(_, seconds)| seconds));
-            self.at_rest(records)?;
+            self.at_rest(&row)?;
             self.run(&["drop", TABLE])?;
         }
         let (seconds, requests) = (median(&all_seconds), all_seconds.len());
