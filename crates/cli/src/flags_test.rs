@@ -294,6 +294,16 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
             "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, table, doctor, bench, exec, job, node, cluster, help",
         ),
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
+        (&["check", "--unique", "f"], "--unique is a flag of sort, merge, plan, not of check"),
+        (
+            &["sort", "-V", "f"],
+            "-V is reserved for what it means to GNU sort; today keys compare as bytes; --version prints the version",
+        ),
+        (
+            &["sort", "f", "-h"],
+            "-h is reserved for what it means to GNU sort; today only numbers of equal width sort, as bytes; --help \
+             explains sort",
+        ),
         (
             &["--memory", "1G"],
             "--memory comes after its command, which may be sort, shuffle, merge, join, plan, partition, table, node",

@@ -17,6 +17,7 @@ use crate::failure::{DONE, Failure};
 use crate::interpret::Show;
 use crate::interpret::volume::MountAsk;
 use crate::print::{complain, pass_on, report};
+use crate::signals::Runs;
 use crate::{mount_options, program, signals};
 
 /// The name under which mount(8) calls this program for file systems of the type `fuse.thalweg`.
@@ -34,7 +35,7 @@ pub(crate) fn mount(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
     let mounted = mount::mount(open, &asked.at, options)?;
     let place = mounted.place();
     // Programs with open files keep the mount busy; the process then runs until a second signal.
-    signals::on_first_signal(move |_| {
+    signals::on_first_signal(Runs::Server, move |_| {
         if let Err(why) = mount::unmount(&place) {
             complain(&why.to_string());
         }

@@ -38,9 +38,10 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<TypedArg
     // lexopt needs an iterator that lives as long as the parser.
     let mut parser = lexopt::Parser::from_args(args.into_iter().collect::<Vec<_>>());
     let mut args = TypedArgs::default();
+    let mut asked = None;
     loop {
         let name = match parser.next().map_err(misused)? {
-            None => return Ok(args),
+            None => return sorted_by(asked, &args).map_or(Ok(args), Err),
             Some(Arg::Value(word)) => {
                 take_word(&mut args, word)?;
                 continue;
@@ -48,6 +49,9 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<TypedArg
             Some(Arg::Short(letter)) => Name::Short(letter),
             Some(Arg::Long(name)) => Name::Long(name.to_string()),
         };
+        if let Name::Short(letter @ ('h' | 'V')) = name {
+            asked = Some(letter);
+        }
         let flag = find(&name, args.command)?;
         let value = match flag.value_name() {
             None => OsString::new(),
@@ -60,6 +64,18 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<TypedArg
             args.help = Some(Help::Short);
         }
     }
+}
+
+/// The error if `-h` or `-V` stands beside inputs of `sort`, where it asks GNU sort for an order: help or a version would
+/// be taken for the sorted output.
+fn sorted_by(asked: Option<char>, args: &TypedArgs) -> Option<Usage> {
+    let (letter, long, today) = match asked? {
+        'h' => ('h', "human-numeric-sort", "--help explains sort"),
+        letter => (letter, "version-sort", "--version prints the version"),
+    };
+    let is_order = args.command == Some(Command::Sort) && !args.words.is_empty();
+    let row = RESERVED.iter().find(|row| row.long == long).filter(|_| is_order)?;
+    Some(Usage(format!("-{letter} is reserved for what it means to GNU sort; {}; {today}", row.today)))
 }
 
 /// The first argument that is not a flag is the command; the others belong to the command.
@@ -98,7 +114,11 @@ fn find(name: &Name, command: Option<Command>) -> Result<&'static Flag, Usage> {
     let found = FLAGS.iter().find(is_it);
     match found {
         Some(flag) if may_stand(&flag) => Ok(flag),
-        _ => Err(reserved(name, command)
+        // A flag of another command is said to be that, also if GNU sort has it.
+        _ => Err(found
+            .filter(|_| matches!(name, Name::Long(_)) && command != Some(Command::Pump))
+            .map(|flag| misplaced(flag, name, command))
+            .or_else(|| reserved(name, command))
             .or_else(|| found.map(|flag| misplaced(flag, name, command)))
             .unwrap_or_else(|| {
                 let names = FLAGS.iter().filter(may_stand).map(|flag| flag.long);

@@ -3,9 +3,10 @@
 //! Invariant: the first signal that would end the process (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU and others) asks
 //! the verb to stop and clean up. A second one kills it at once, unless it comes within [`TOGETHER_SECONDS`] of the
 //! first (`timeout` signals the process, then its group) or this process is a node. A signal that is already ignored, such as
-//! SIGHUP below `nohup`, stays ignored. SIGXFSZ, for a file larger than
-//! `ulimit -f`, stops nothing: the write fails with an error. If the reader of the output is stuck, a verb that waits
-//! for it cannot clean up; [`BLOCKED_SECONDS`] after the first signal this process is killed too.
+//! SIGHUP below `nohup` or SIGINT in what a script starts with `&`, stays ignored; but what runs until it is stopped heeds
+//! SIGINT and SIGTERM always. SIGXFSZ, for a file larger than `ulimit -f`, stops nothing: the write fails with an error.
+//! If the reader of the output is stuck, a verb that waits for it cannot clean up; [`BLOCKED_SECONDS`] after the first
+//! signal this process is killed too.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,15 +29,24 @@ const TOGETHER_SECONDS: f64 = 0.2;
 /// How long a verb that was asked to stop may wait for the reader of its output.
 const BLOCKED_SECONDS: u32 = 2;
 
+/// What a process runs for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// Until its work is done.
+    Verb,
+    /// Until it is stopped.
+    Server,
+}
+
 /// From now on signals cancel the verb, until the process ends.
 pub(crate) fn cancel_on_signals(progress: Arc<Progress>) -> std::io::Result<()> {
-    on_signals(move |signal| progress.cancel(signal))
+    on_signals(Runs::Verb, move |signal| progress.cancel(signal))
 }
 
 /// Calls `stop` with the first signal that asks the process to end. A later one kills it at once, and so does output
 /// that stays blocked.
-pub(crate) fn on_signals(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
-    on_first_signal(move |signal| {
+pub(crate) fn on_signals(runs: Runs, stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
+    on_first_signal(runs, move |signal| {
         let builder = std::thread::Builder::new().name("blocked".into()).stack_size(STACK_BYTES);
         // If there is no such thread, a second signal still kills.
         drop(builder.spawn(move || end_if_blocked(signal)));
@@ -45,9 +55,9 @@ pub(crate) fn on_signals(stop: impl Fn(i32) + Send + 'static) -> std::io::Result
 }
 
 /// Calls `stop` with the first signal that asks the process to end. A later one kills it at once.
-pub(crate) fn on_first_signal(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
+pub(crate) fn on_first_signal(runs: Runs, stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
     let mut first: Option<Stopwatch> = None;
-    on_every_signal(move |signal| match &first {
+    on_every_signal(runs, move |signal| match &first {
         None => {
             first = Some(Stopwatch::start());
             stop(signal);
@@ -71,8 +81,8 @@ fn end_if_blocked(signal: i32) {
 
 /// Calls `stop` with every signal that asks the process to end. A node needs this, because the kernel signals its
 /// parent's death once for each thread of the parent.
-pub(crate) fn on_every_signal(mut stop: impl FnMut(i32) + Send + 'static) -> std::io::Result<()> {
-    let mut signals = Signals::new(stopping())?;
+pub(crate) fn on_every_signal(runs: Runs, mut stop: impl FnMut(i32) + Send + 'static) -> std::io::Result<()> {
+    let mut signals = Signals::new(stopping(runs))?;
     let builder = std::thread::Builder::new().name("signals".into()).stack_size(STACK_BYTES);
     builder.spawn(move || {
         for signal in signals.forever() {
@@ -82,11 +92,15 @@ pub(crate) fn on_every_signal(mut stop: impl FnMut(i32) + Send + 'static) -> std
     Ok(())
 }
 
-fn stopping() -> Vec<i32> {
-    // All others that would end the process at once, unless the parent made it ignore them.
-    let others = [SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU];
-    let heeded = others.into_iter().filter(|signal| !is_ignored(*signal));
-    [SIGINT, SIGTERM].into_iter().chain(heeded).collect()
+/// All signals that would end the process at once, unless the parent made it ignore them.
+fn stopping(runs: Runs) -> Vec<i32> {
+    let all = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU]
+        .into_iter();
+    let is_heeded = |signal: &i32| match *signal {
+        SIGINT | SIGTERM if runs == Runs::Server => true,
+        signal => !is_ignored(signal),
+    };
+    all.filter(is_heeded).collect()
 }
 
 /// Makes a write or reservation beyond the limit of file size fail instead of killing the process. It sets a handler

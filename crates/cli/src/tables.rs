@@ -11,7 +11,7 @@ use crate::failure::{DONE, Failure};
 use crate::interpret::Show;
 use crate::interpret::table::TableAsk;
 use crate::print::report;
-use crate::signals;
+use crate::signals::{self, Runs};
 
 /// Serves tables until a signal asks the process to end.
 pub(crate) fn serve(asked: TableAsk, how: Show) -> Result<u8, Failure> {
@@ -22,7 +22,7 @@ pub(crate) fn serve(asked: TableAsk, how: Show) -> Result<u8, Failure> {
     let options = Options { place: asked.resp, memory: memory as usize, password, tls };
     let server = Server::bind(options)?;
     let stop = server.stop();
-    signals::on_signals(move |_| stop.stop()).map_err(Failure::Signals)?;
+    signals::on_signals(Runs::Server, move |_| stop.stop()).map_err(Failure::Signals)?;
     let ready = TableServer { resp: server.place().to_string(), memory_bytes: memory, password: said };
     let text = || format!("tables in {} of memory, for Redis clients at {}\n", Bytes(memory), ready.resp);
     report(how, || to_json(&ready), text)?;
