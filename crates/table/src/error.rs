@@ -117,7 +117,7 @@ impl fmt::Display for Refusal {
                 )
             }
             Refusal::Contended => f.write_str("ERR other clients keep changing this record; try again"),
-            Refusal::LongTransaction => f.write_str("ERR the transaction has too many commands"),
+            Refusal::LongTransaction => f.write_str("ERR the commands, or watched keys, of a transaction have more than 32 MiB"),
         }
     }
 }
