@@ -53,6 +53,11 @@ impl Job {
     /// Asks the thread that runs it to end it.
     pub fn cancel(&self, why: &str) {
         self.live.lock().expect("no holder panics").cancelled.get_or_insert(why.to_string());
+    /// The host on which it runs.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     }
 
     /// Why it should end, if it was cancelled.

@@ -127,10 +127,15 @@ impl Hosts {
         };
         let (dropped, on): (Vec<&String>, Vec<&String>) = on.iter().partition(is_dropped);
         let on: Vec<String> = on.into_iter().cloned().collect();
-        let there = if on.is_empty() && !dropped.is_empty() { Vec::new() } else { self.client.hosts(&on)? };
-        let names = there.into_iter().map(|host| host.name).chain(dropped.into_iter().cloned());
-        let names: Vec<String> = names.collect();
+        let names_none = on.iter().all(|name| name.starts_with('!'));
+        let mut names = if names_none && !dropped.is_empty() { Vec::new() } else { self.chosen(&on)? };
+        names.extend(dropped.into_iter().cloned());
         Ok(on_each(&names, |host| self.remote(host).take(step, &self.program)))
+    }
+
+    /// The names of these hosts, or of all.
+    pub fn chosen(&self, on: &[String]) -> Result<Vec<String>> {
+        Ok(self.client.hosts(on)?.into_iter().map(|host| host.name).collect())
     }
 
     fn remote<'a>(&'a self, host: &'a str) -> Remote<'a> {

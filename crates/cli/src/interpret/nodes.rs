@@ -93,14 +93,26 @@ pub(crate) fn executed(args: TypedArgs) -> Result<Exec, Usage> {
         return Err(Usage("exec what? Write the command behind '--', as in thalweg exec -- uname -r".into()));
     }
     let options = ExecOptions {
-        stdin: !args.detach && stdin_says_something(),
+        stdin,
         identity: identity(&args)?,
         on: args.on,
         command,
         env: args.env,
+    let stdin = !args.detach && stdin_says_something();
+    let via = via(args.via.clone());
+    if args.fanout.is_some() && (stdin || via.is_some()) {
+        let why = match &via {
+            Some(via) => format!(
+                "the node of {via} asks all hosts at once; leave out --via and THALWEG_VIA, or --fanout"
+            ),
+            None => "standard input goes to all hosts at once; with --fanout, add < /dev/null".into(),
+        };
+        return Err(Usage(why));
+    }
         timeout: args.timeout,
         detach: args.detach,
-        via: via(args.via),
+        fanout: args.fanout,
+        via,
     };
     Ok(Exec { options, gather: args.gather })
 }
