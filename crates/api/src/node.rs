@@ -6,7 +6,6 @@ use crate::{CommandRequest, Finding, ParticipantView};
 
 /// A request that a node relays to other hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RelayRequest {
     /// The hosts, by their names.
     pub on: Vec<String>,
@@ -16,7 +15,6 @@ pub struct RelayRequest {
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ExecRequest {
     /// The job's id, the same on all nodes that run it: 32 hexadecimal digits.
     pub job: String,
