@@ -131,6 +131,12 @@ pub struct NodeStatus {
     pub epoch: u64,
     /// The version of its program.
     pub version: String,
+    /// The build of its program: 16 hexadecimal digits, which differ if the sources do.
+    #[serde(default)]
+    pub build: String,
+    /// The first and the last version of the protocol between nodes that it speaks.
+    #[serde(default)]
+    pub protocols: [u16; 2],
     /// The process.
     pub pid: u32,
     /// How long it has been running.

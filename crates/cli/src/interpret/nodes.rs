@@ -159,10 +159,11 @@ pub(crate) fn node(args: TypedArgs) -> Result<NodeOptions, Usage> {
         }
         let (rank, processes) = launched(|name| std::env::var(name).ok())?;
         let join = Some(Join { directory, rank, processes });
-        return Ok(NodeOptions { listen: args.listen, identity: None, join, memory: args.memory });
+    let build = program::BUILD.to_string();
+        return Ok(NodeOptions { listen: args.listen, identity: None, join, memory: args.memory, build });
     }
     let identity = args.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
-    Ok(NodeOptions { listen: args.listen, identity, join: None, memory: args.memory })
+    Ok(NodeOptions { listen: args.listen, identity, join: None, memory: args.memory, build })
 }
 
 /// The variables with the number of a process and the count of all processes that launchers set: Open MPI, others with
