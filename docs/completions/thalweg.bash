@@ -94,7 +94,7 @@ _thalweg() {
         exec) flags='--identity --on --via --timeout --detach --env --gather --fanout --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help --all -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--memory --identity --listen --join --on --via --json --progress -q --quiet -h --help --all -V --version --generate' subjects='run ping' ;;
-        cluster) flags='--runs --schedule --may --identity --on --ssh --json --progress -q --quiet -h --help --all -V --version --generate' subjects='init install up status doctor probe exchange add drop renew client mend down remove' ;;
+        cluster) flags='--runs --schedule --may --identity --on --ssh --timeout --json --progress -q --quiet -h --help --all -V --version --generate' subjects='init install up upgrade status doctor probe exchange add drop renew client mend down remove' ;;
         help) flags='--json --progress -q --quiet -h --help --all -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume mount table doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help --all -V --version --generate' ;;
     esac

@@ -619,10 +619,11 @@ else ssh, with the user's own settings.",
         long: "timeout",
         short: None,
         value: Value::Any("TIME"),
-        at: EXECUTES,
+        at: At::Commands(&[Exec, Cluster]),
         about: "end the command after this time, as in 10s or 5m",
         doc: "\
-End the command on each host after this time: a number with ms, s, m or h; without a unit it is seconds.",
+End the command on each host after this time: a number with ms, s, m or h; without a unit it is seconds. With cluster \
+upgrade: how long to wait for the jobs of a node, and until all is sound again; 10m without this flag.",
         set: |args, value| values::duration(value).map(|time| args.timeout = Some(time)),
     },
     Flag {
@@ -667,7 +668,6 @@ each host.",
         },
     },
     Flag {
-    Flag {
         long: "fanout",
         short: None,
         value: Value::Any("N"),
@@ -678,6 +678,7 @@ Run the command on at most N hosts at a time; the next begins where one has ende
 Standard input goes to all hosts at once, so such a command has none: write '< /dev/null' if it is not a terminal.",
         set: |args, value| values::at_once(value).map(|hosts| args.fanout = Some(hosts)),
     },
+    Flag {
         long: "json",
         short: None,
         value: Value::None,

@@ -16,7 +16,7 @@ use crate::failure::{COULD_NOT, DONE, Failure};
 use crate::interpret::Show;
 use crate::interpret::nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
 use crate::print::{complain, pass_on, report, say, tell};
-use crate::{program, show, signals};
+use crate::{program, show, signals, upgrade};
 
 /// The most gathered output of a host, and the longest line that is shown in one piece.
 const GATHERED_BYTES: usize = 16 << 20;
@@ -346,6 +346,7 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
             return report(how, || to_json(&found), || show::exchange(&found));
         }
         ClusterAsk::Step(asked) => return step(identity, asked, how),
+        ClusterAsk::Upgrade(asked, patience) => return upgrade::upgrade(identity, asked, *patience, how),
         ClusterAsk::Init { name, hosts } => {
             let file = cluster::init(identity, name, hosts)?;
             let text = || {
@@ -435,10 +436,10 @@ mod tests {
         output.take("n1", Channel::Out, b"no end yet").unwrap();
         assert_eq!(output.kept[&("n1".to_string(), false)], b"no end yet");
     }
-}
 
     #[test]
     fn what_hosts_say_alike_is_said_once() {
         let said = vec![("n1", "a"), ("n2", "b"), ("n3", "a"), ("db", "a"), ("n4", "a")];
         assert_eq!(folded(said), [("n[1,3-4],db".into(), "a"), ("n2".into(), "b")]);
     }
+}
