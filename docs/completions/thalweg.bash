@@ -71,6 +71,7 @@ _thalweg() {
         --ssh) :; return ;;
         --timeout) :; return ;;
         --env) :; return ;;
+        --fanout) :; return ;;
         --progress) mapfile -t COMPREPLY < <(compgen -W 'auto always never' -- "$word"); return ;;
         --generate) mapfile -t COMPREPLY < <(compgen -W 'man complete-bash complete-zsh complete-fish' -- "$word"); return ;;
     esac
@@ -90,10 +91,10 @@ _thalweg() {
         table) flags='--record --by --datamation --memory --scratch --resp --password-file --tls-cert --tls-key --capacity --index --variant --transport --on-duplicate --parity --wait-safe --hex --where --first --descending --keys-only --cluster --identity --json --progress -q --quiet -h --help --all -V --version --generate' subjects='serve create list status drop put update get delete range count find load dump split merge move' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
         bench) flags='--size --rows --dir --runs --json --progress -q --quiet -h --help --all -V --version --generate' subjects='sort io incore pump river' ;;
-        exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        exec) flags='--identity --on --via --timeout --detach --env --gather --fanout --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help --all -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--memory --identity --listen --join --on --via --json --progress -q --quiet -h --help --all -V --version --generate' subjects='run ping' ;;
-        cluster) flags='--runs --schedule --may --identity --on --ssh --json --progress -q --quiet -h --help --all -V --version --generate' subjects='init install up status doctor probe exchange add drop renew client mend down remove' ;;
+        cluster) flags='--runs --schedule --may --identity --on --ssh --timeout --json --progress -q --quiet -h --help --all -V --version --generate' subjects='init install up upgrade status doctor probe exchange add drop renew client mend down remove' ;;
         help) flags='--json --progress -q --quiet -h --help --all -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume mount table doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help --all -V --version --generate' ;;
     esac

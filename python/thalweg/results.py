@@ -719,6 +719,10 @@ class NodeStatus(Object):
     """The epoch of its cluster file."""
     version: str
     """The version of its program."""
+    build: str
+    """The build of its program: 16 hexadecimal digits, which differ if the sources do."""
+    protocols: tuple[int, ...]
+    """The first and the last version of the protocol between nodes that it speaks."""
     pid: int
     """The process."""
     seconds: float

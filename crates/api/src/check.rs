@@ -12,7 +12,6 @@ use crate::{JobVolume, PieceEnd, Proof, hex};
 /// A request to a node to check its own files, a range of a table, or a share of files that all nodes see, as one piece
 /// of the sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct CheckShare {
     /// Shell patterns, tables, or paths of shared files, as strings with escapes.
     pub inputs: Vec<String>,
@@ -30,7 +29,6 @@ pub struct CheckShare {
 
 /// A node's share of files that all nodes see: pages that follow each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct SharedFiles {
     /// The volume that they are in, if they are in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +41,7 @@ pub struct SharedFiles {
 
 /// A message of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum CheckSaid {
     /// The bytes that are checked, and the bytes in all.
     Progress(u64, u64),
@@ -53,7 +51,6 @@ pub enum CheckSaid {
 
 /// The result of checking a piece of the sequence in one place.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Examined {
     /// The proof of the whole records.
     pub proof: Proof,

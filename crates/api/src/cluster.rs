@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 /// The description of a cluster: `cluster.json` in each identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ClusterFile {
     /// Version of this format: 2; 1 was not signed.
     pub format: u32,
@@ -37,7 +36,6 @@ pub enum Links {
 
 /// A host of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ClusterHost {
     /// Its name, which its certificate carries.
     pub name: String,
@@ -62,7 +60,6 @@ pub struct ClusterHost {
 
 /// A person or a program that may send requests to the hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ClusterClient {
     /// Its name, which its certificate carries; no host has it.
     pub name: String,
@@ -87,7 +84,6 @@ pub enum May {
 
 /// A host or a client that no longer belongs to the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct DroppedHost {
     /// Its former name.
     pub name: String,

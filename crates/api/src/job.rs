@@ -18,7 +18,7 @@ use crate::{
 
 /// What nodes do with the records that arrive through a river.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum Work {
     /// Each puts its range in order.
     #[default]
@@ -93,7 +93,6 @@ impl JoinKind {
 
 /// The right side of a join, and how it is joined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct JoinSpec {
     /// The inputs of the right side, written like those of the left side.
     pub inputs: Vec<String>,
@@ -113,7 +112,6 @@ pub struct JoinSpec {
 
 /// A job on records, without the nodes that run it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct JobOptions {
     /// What nodes do with the records.
     #[serde(default)]
@@ -165,7 +163,6 @@ pub struct JobOptions {
 
 /// A volume of a cluster in which a job has files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct JobVolume {
     /// Its name in paths of the job.
     pub name: String,
@@ -194,7 +191,6 @@ impl JobOptions {
 
 /// A job, as its coordinator sends it to a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct JobSpec {
     /// The job's id: 32 hexadecimal digits.
     pub job: String,
@@ -214,7 +210,6 @@ pub struct JobSpec {
 
 /// An attempt, as one participant sees it. Its number is one more than the number of failed attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct JobAttempt {
     /// The hosts that take part, in the order of their ranges.
     pub hosts: Vec<String>,
@@ -233,7 +228,6 @@ pub struct JobAttempt {
 
 /// The keys after one bound, up to and including another. A missing bound is open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LostRange {
     /// The exclusive lower bound.
     pub low: Option<KeyBound>,
@@ -243,7 +237,6 @@ pub struct LostRange {
 
 /// A bound of a range of keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct KeyBound {
     /// The key in its normal form.
     #[serde(with = "hex::bytes")]
@@ -261,7 +254,7 @@ impl JobAttempt {
 
 /// A message from the coordinator to a participant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum ToParticipant {
     /// Begin an attempt.
     Attempt(JobAttempt),
@@ -306,7 +299,6 @@ pub enum ToParticipant {
 
 /// How a job on several nodes ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct AttemptEnd {
     /// Done, failed or cancelled.
     pub state: JobState,
@@ -318,7 +310,7 @@ pub struct AttemptEnd {
 
 /// A message from a participant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum FromParticipant {
     /// What it found.
     Found {
@@ -360,7 +352,7 @@ pub enum FromParticipant {
 
 /// Why a participant failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum Trouble {
     /// The node lost contact with another, perhaps the one of this index. The other node knows the cause.
     Follows(Option<usize>),
@@ -408,7 +400,7 @@ pub struct ParticipantView {
 
 /// A request of a node to a client that serves files, on a stream that the node opens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum ClientFileRequest {
     /// Describe the input of this index: the answer is a [`ClientFile`].
     Look(usize),
@@ -432,7 +424,6 @@ pub enum ClientFileRequest {
 
 /// A file that a client serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ClientFile {
     /// Bytes.
     pub bytes: u64,
@@ -446,7 +437,6 @@ pub struct ClientFile {
 
 /// Bytes that do not fill a sector, and their offset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Edge {
     /// The offset in the file.
     pub at: u64,
@@ -457,7 +447,6 @@ pub struct Edge {
 
 /// The first or last record of a piece, shortened if it is long.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PieceEnd {
     /// The record, if it is short enough to keep.
     #[serde(with = "hex::bytes")]
@@ -468,7 +457,6 @@ pub struct PieceEnd {
 
 /// The shortened form of a long record.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LongEnd {
     /// The first bytes of its key's normal form.
     #[serde(with = "hex::bytes")]
@@ -480,7 +468,6 @@ pub struct LongEnd {
 
 /// The result of one participant.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ParticipantEnd {
     /// Proof of what it put into the river.
     pub input: Proof,

@@ -6,7 +6,6 @@ use crate::{CommandRequest, Finding, ParticipantView};
 
 /// A request that a node relays to other hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RelayRequest {
     /// The hosts, by their names.
     pub on: Vec<String>,
@@ -16,7 +15,6 @@ pub struct RelayRequest {
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ExecRequest {
     /// The job's id, the same on all nodes that run it: 32 hexadecimal digits.
     pub job: String,
@@ -133,6 +131,12 @@ pub struct NodeStatus {
     pub epoch: u64,
     /// The version of its program.
     pub version: String,
+    /// The build of its program: 16 hexadecimal digits, which differ if the sources do.
+    #[serde(default)]
+    pub build: String,
+    /// The first and the last version of the protocol between nodes that it speaks.
+    #[serde(default)]
+    pub protocols: [u16; 2],
     /// The process.
     pub pid: u32,
     /// How long it has been running.

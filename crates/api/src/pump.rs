@@ -235,7 +235,7 @@ impl PumpVerdict {
 
 /// Which entries a transfer copies, and what happens to others at the destination. Both ends have it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct PumpChoice {
     /// Filter rules, as rsync's option `--filter` takes them. The first that matches decides.
     pub rules: Vec<String>,
@@ -312,7 +312,6 @@ impl PumpChoice {
 /// two hexadecimal digits, `zero:BYTES`, `noise:BYTES` or `null:`; over ssh also `home:` and a path below the user's
 /// home directory there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PumpRequest {
     /// The transfer's id: 32 hexadecimal digits. Its lanes name it.
     pub id: String,

@@ -6,7 +6,6 @@ use crate::Hardware;
 
 /// The rates of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeRates {
     /// Its disk and its cores.
     pub hardware: Hardware,
@@ -23,7 +22,7 @@ pub struct NodeRates {
 
 /// A request about the rates of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum ProbeRequest {
     /// Return the stored rates. Answered with [`ProbeSaid::Rates`].
     Kept,
@@ -59,7 +58,6 @@ pub enum ProbeRequest {
 
 /// A request to take part in an exchange.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ExchangeAsk {
     /// The hosts.
     pub hosts: Vec<String>,
@@ -102,7 +100,7 @@ pub struct ExchangeReport {
 
 /// An answer of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum ProbeSaid {
     /// Its rates, if it has any.
     Rates(Option<NodeRates>),

@@ -38,7 +38,6 @@ pub struct Request {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Envelope<T> {
     service: String,
     body: T,
@@ -54,7 +53,7 @@ impl Request {
 
 /// Requests about membership of the cluster, which every node answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum HostRequest {
     /// Keep this link: from now on either side may open streams on it.
     Keep,
@@ -81,7 +80,7 @@ pub struct HostProcess {
 
 /// Requests to the service `exec`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum CommandRequest {
     /// Run a command. Channel 1 of the answer is its standard output, 2 its standard error; the result is an
     /// [`ExecEnd`](crate::ExecEnd).
@@ -100,7 +99,7 @@ impl ServiceRequest for CommandRequest {
 
 /// Requests to the service `transfer`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum TransferRequest {
     /// Be one end of a transfer, or both; this is its control stream. The link carries no other stream.
     Pump(Box<PumpRequest>),
@@ -117,7 +116,7 @@ impl ServiceRequest for TransferRequest {
 
 /// Requests to the service `job`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum JobRequest {
     /// Check files on this node, and report on this stream.
     Check(CheckShare),
@@ -146,7 +145,7 @@ impl ServiceRequest for JobRequest {
 
 /// Requests to the service `volume`. Directories are absolute paths of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum VolumeRequest {
     /// This stream is a session with the manager in this directory, in the messages of docs/formats/volume.md.
     Manager {
@@ -213,7 +212,7 @@ impl VolumeWork {
 
 /// Changes of the parts of a volume on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum VolumeChange {
     /// Make a store. The result is its directory.
     MakeStore {
@@ -273,7 +272,7 @@ impl ServiceRequest for VolumeRequest {
 
 /// Requests to the service `table`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum TableRequest {
     /// This stream carries requests of a client and their replies, in the messages of docs/formats/table.md.
     Session,
@@ -355,7 +354,7 @@ mod tests {
         assert_eq!(text, r#"{"service":"host","body":{"cluster":"{}"}}"#);
         let request = Request::parse(&text).unwrap();
         assert_eq!((&*request.service, &*request.body), ("host", r#"{"cluster":"{}"}"#));
-        for wrong in [r#"{"service":"host"}"#, r#"{"service":"host","body":1,"more":2}"#, "\"ping\""] {
+        for wrong in [r#"{"service":"host"}"#, r#"{"service":1,"body":1}"#, "\"ping\""] {
             assert!(Request::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -7,7 +7,6 @@ use crate::{JobState, Receipt};
 
 /// An attempt of a job. A majority of its hosts decides its outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct AttemptId {
     /// Its number, from 1.
     pub number: u32,
@@ -19,7 +18,6 @@ pub struct AttemptId {
 
 /// The number of a proposal. Later ones are greater; those of round 0 belong to the attempt's coordinator.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Ballot {
     /// The number of rounds before it.
     pub round: u32,
@@ -29,7 +27,7 @@ pub struct Ballot {
 
 /// The outcome of an attempt. Each attempt has one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum Decision {
     /// It is committed: its outputs get their names.
     Committed {
@@ -56,7 +54,6 @@ pub enum Decision {
 
 /// A complete and durable output under a temporary name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ReadyFile {
     /// Its temporary name, as a string with escapes.
     pub hidden: String,
@@ -70,7 +67,6 @@ pub struct ReadyFile {
 
 /// The identity of a file and its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct FileStamp {
     /// Its inode number.
     pub inode: u64,
@@ -82,7 +78,6 @@ pub struct FileStamp {
 
 /// A question of one host to another about a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct VoteRequest {
     /// The job's id.
     pub job: String,
@@ -96,7 +91,7 @@ pub struct VoteRequest {
 
 /// The questions of a proposal (Lamport, "Paxos Made Simple", 2001: phases 1a, 2a and the learners).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum VoteAsk {
     /// Promise to accept nothing below this ballot.
     Prepare(Ballot),
@@ -113,7 +108,7 @@ pub enum VoteAsk {
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum VoteSaid {
     /// Promised, and the decision that was accepted with the greatest ballot below it.
     Promised(Option<(Ballot, Decision)>),
@@ -138,7 +133,6 @@ pub enum VoteSaid {
 
 /// The durable record of a host about a job. It is synced before any answer that depends on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct VoteRecord {
     /// The job's id.
     pub job: String,

@@ -574,6 +574,12 @@ directory. up: starts the nodes. down: stops them. remove: deletes what install 
 not answer. Where systemd runs, install writes a unit, which starts the node with its host. All five work on all hosts \
 at once, or on those of --on, change nothing that is already as it should be, and say for each host what they did.
 
+upgrade: copies this program to the hosts and restarts their nodes with it, one after the other, while the cluster is \
+used. Before a node is restarted, every node must answer, every table have all its keys and the parity that it \
+promises, and every volume in this user's list all its stores and copies; then it takes no new jobs, and those that run \
+there end. It gives its buckets of tables to other nodes. The next follows when the node answers and all is sound \
+again. If one does not come back, the command stops and names it; run again, it goes on there.
+
 The authority's key stays in the identity's directory; whoever reads it can make certificates. hosts/HOST is for that \
 host alone, clients/NAME for that client.",
         examples: &[
@@ -584,7 +590,7 @@ host alone, clients/NAME for that client.",
             ("thalweg cluster client grafana --may status", "a certificate that changes nothing"),
         ],
         subjects: &[
-            "init", "install", "up", "status", "doctor", "probe", "exchange", "add", "drop", "renew", "client", "mend", "down",
+            "init", "install", "up", "upgrade", "status", "doctor", "probe", "exchange", "add", "drop", "renew", "client", "mend", "down",
             "remove",
         ],
     },

@@ -42,6 +42,9 @@ pub(crate) enum Failure {
     /// A command about nodes failed.
     #[error("{}{}", .0, node_advice(.0))]
     Node(#[from] thalweg::nodes::Error),
+    /// An upgrade of a cluster cannot begin, for this reason.
+    #[error("{0}")]
+    Upgrade(String),
     /// A server of tables could not be started, or failed.
     #[error("{0}")]
     Table(#[from] thalweg::table::ServerError),

@@ -584,11 +584,13 @@ this flag, the address of this host in the cluster file.",
         short: None,
         value: Value::Any("HOST,..."),
         at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Exec, Job, Node, Cluster]),
-        about: "only these hosts",
+        about: "only these hosts, as in 'n[1-32],!n7'",
         doc: "\
-Only these hosts, by their names in the cluster file, or @ROLE for all that have this role there; the flag may be \
-repeated to add hosts.",
-        set: |args, value| values::names(value).map(|names| args.on.extend(names)),
+Only these hosts, by their names in the cluster file, or @ROLE for all that have this role there. Brackets stand for \
+numbers, as in n[1-32] or r[1-2]n[01-16,20]. A ! leaves out what follows it, wherever it stands: 'n[1-32],!n7', or \
+'!@io' for all hosts without this role; quotes keep shells from reading ! and brackets. The flag may be repeated to \
+add hosts.",
+        set: |args, value| values::hosts(value).map(|hosts| args.on.extend(hosts)),
     },
     Flag {
         long: "via",
@@ -617,10 +619,11 @@ else ssh, with the user's own settings.",
         long: "timeout",
         short: None,
         value: Value::Any("TIME"),
-        at: EXECUTES,
+        at: At::Commands(&[Exec, Cluster]),
         about: "end the command after this time, as in 10s or 5m",
         doc: "\
-End the command on each host after this time: a number with ms, s, m or h; without a unit it is seconds.",
+End the command on each host after this time: a number with ms, s, m or h; without a unit it is seconds. With cluster \
+upgrade: how long to wait for the jobs of a node, and until all is sound again; 10m without this flag.",
         set: |args, value| values::duration(value).map(|time| args.timeout = Some(time)),
     },
     Flag {
@@ -653,14 +656,27 @@ Add a variable to the command's environment, which is otherwise that of the node
         short: None,
         value: Value::None,
         at: EXECUTES,
-        about: "print each host's output together when it has ended",
+        about: "print the hosts' outputs at the end, equal ones once",
         doc: "\
-Print each host's output together, in the order of the hosts, when all have ended. At most the last 16 MiB of each are \
-kept; if there was more, a line says so, and the status is 2. With --json, the outputs are in the object.",
+Print each host's output together, in the order of the hosts, when all have ended. Output that is equal on several \
+hosts is printed once, behind the list of these hosts, as in 'n[1-6,8]: '. At most the last 16 MiB of each are \
+kept; if there was more, a line says so, and the status is 2. With --json, the outputs are in the object, one for \
+each host.",
         set: |args, _| {
             args.gather = true;
             Ok(())
         },
+    },
+    Flag {
+        long: "fanout",
+        short: None,
+        value: Value::Any("N"),
+        at: EXECUTES,
+        about: "run it on at most N hosts at a time",
+        doc: "\
+Run the command on at most N hosts at a time; the next begins where one has ended. Without this flag, on all at once. \
+Standard input goes to all hosts at once, so such a command has none: write '< /dev/null' if it is not a terminal.",
+        set: |args, value| values::at_once(value).map(|hosts| args.fanout = Some(hosts)),
     },
     Flag {
         long: "json",

@@ -54,6 +54,7 @@ pub fn values(data: &[u8]) {
     let _ = values::record_bytes(typed).map(|n| assert!(n > 0)).map_err(|why| told(&why));
     let _ = values::threads(typed).map(|n| assert!(n > 0)).map_err(|why| told(&why));
     let _ = values::names(typed).map(|n| assert!(n.iter().all(|n| !n.is_empty()))).map_err(|why| told(&why));
+    let _ = values::hosts(typed).map(|n| assert!(n.iter().all(|n| !n.is_empty()))).map_err(|why| told(&why));
     let _ = values::address(typed).map_err(|why| told(&why));
     let _ = values::duration(typed).map(|time| assert!(!time.is_zero())).map_err(|why| told(&why));
     let _ = values::variable(typed).map(|(name, _)| assert!(!name.is_empty())).map_err(|why| told(&why));

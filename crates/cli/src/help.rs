@@ -2,12 +2,13 @@
 
 use crate::commands::{CHAPTERS, COMMANDS, Command};
 use crate::flags::{At, FLAGS, Flag};
+use crate::program::BUILD;
 
 const WIDTH: usize = 80;
 
-/// `thalweg 0.1.0`.
+/// `thalweg 0.1.0 (build 0123456789abcdef)`.
 pub(crate) fn version() -> String {
-    format!("thalweg {}\n", env!("CARGO_PKG_VERSION"))
+    format!("thalweg {} (build {BUILD})\n", env!("CARGO_PKG_VERSION"))
 }
 
 /// The program's description and its commands.

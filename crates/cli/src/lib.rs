@@ -41,6 +41,7 @@ mod signals;
 mod suggest;
 mod tables;
 mod typed;
+mod upgrade;
 mod values;
 mod volumes;
 

@@ -9,6 +9,7 @@ use thalweg::nodes::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, c
 use thalweg::table::Tables;
 use thalweg::volume::{Location, Registry};
 use thalweg_api::{ExecReport, JobReport, JobState, VolumeEntry, to_json};
+use thalweg_base::host_list;
 use thalweg_base::units::Bytes;
 use thalweg_io::process;
 
@@ -17,7 +18,7 @@ use crate::interpret::Show;
 use crate::interpret::nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
 use crate::print::{complain, pass_on, report, say, tell};
 use crate::signals::Runs;
-use crate::{program, show, signals};
+use crate::{program, show, signals, upgrade};
 
 /// The most gathered output of a host, and the longest line that is shown in one piece.
 const GATHERED_BYTES: usize = 16 << 20;
@@ -135,9 +136,9 @@ pub(crate) fn ping(options: &ExecOptions, how: Show) -> Result<u8, Failure> {
 /// The signal of a pipe without a reader.
 const SIGPIPE: i32 = 13;
 
-/// Reports every failure, and returns the largest status.
+/// Reports every failure, equal ones together, and returns the largest status.
 fn exit_status(report: &ExecReport, detached: bool) -> u8 {
-    let mut worst = DONE;
+    let (mut worst, mut failed) = (DONE, Vec::new());
     for host in &report.hosts {
         let (status, why) = match (&host.end, &host.error) {
             (_, Some(why)) => (COULD_NOT, why.clone()),
@@ -153,11 +154,24 @@ fn exit_status(report: &ExecReport, detached: bool) -> u8 {
             (None, None) => (COULD_NOT, "no answer".into()),
         };
         if !why.is_empty() {
-            complain(&format!("{}: {why}", host.host));
+            failed.push((&host.host[..], why));
         }
         worst = worst.max(status);
     }
+    folded(failed).into_iter().for_each(|(hosts, why)| complain(&format!("{hosts}: {why}")));
     worst
+}
+
+/// What each host said, once for all hosts that said the same, in the order of the first of them.
+fn folded<T: PartialEq>(said: Vec<(&str, T)>) -> Vec<(String, T)> {
+    let mut groups: Vec<(Vec<&str>, T)> = Vec::new();
+    for (host, what) in said {
+        match groups.iter_mut().find(|(_, other)| *other == what) {
+            Some((hosts, _)) => hosts.push(host),
+            None => groups.push((vec![host], what)),
+        }
+    }
+    groups.into_iter().map(|(hosts, what)| (host_list::fold(hosts), what)).collect()
 }
 
 /// Output of hosts that was not shown yet.
@@ -205,19 +219,27 @@ impl Output {
         if self.dropped.is_empty() { DONE } else { COULD_NOT }
     }
 
-    /// Shows the remaining output when all hosts have ended, or puts it into the report.
+    /// Shows the remaining output when all hosts have ended, or puts it into the report. Gathered output that is equal
+    /// on several hosts is shown once.
     fn rest(&mut self, report: &mut ExecReport, into_report: bool) {
+        let mut left = Vec::new();
         for host in &mut report.hosts {
-            for to_err in [false, true] {
-                let left = self.kept.remove(&(host.host.clone(), to_err));
-                match left {
-                    Some(left) if into_report => {
-                        let text = Some(String::from_utf8_lossy(&left).into_owned());
-                        *(if to_err { &mut host.err } else { &mut host.out }) = text;
-                    }
-                    Some(left) if !left.is_empty() => drop(pass_on(&labelled(&host.host, &left), to_err)),
-                    _ => {}
-                }
+            let [out, err] = [false, true].map(|to_err| self.kept.remove(&(host.host.clone(), to_err)));
+            if into_report {
+                let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+                (host.out, host.err) = (out.map(text), err.map(text));
+            } else {
+                left.push((&host.host[..], [out, err].map(Option::unwrap_or_default)));
+            }
+        }
+        let left = if self.gather {
+            folded(left)
+        } else {
+            left.into_iter().map(|(host, kept)| (host.to_string(), kept)).collect()
+        };
+        for (hosts, kept) in left {
+            for (kept, to_err) in kept.into_iter().zip([false, true]).filter(|(kept, _)| !kept.is_empty()) {
+                let _ = pass_on(&labelled(&hosts, &kept), to_err);
             }
         }
     }
@@ -289,7 +311,7 @@ fn step(identity: &Path, asked: &OverSsh, how: Show) -> Result<u8, Failure> {
     let hosts = thalweg::nodes::installer::Hosts::new(identity, &asked.program, &asked.ssh)?;
     let steps = match &asked.step {
         Some(step) => hosts.take(step, &asked.on),
-        None => thalweg::nodes::fleet::mend(&hosts, &asked.on),
+        None => hosts.chosen(&asked.on).and_then(|on| thalweg::nodes::fleet::mend(&hosts, &on)),
     };
     let steps = steps?;
     report(how, || to_json(&steps), || show::steps(&steps))?;
@@ -326,6 +348,7 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
             return report(how, || to_json(&found), || show::exchange(&found));
         }
         ClusterAsk::Step(asked) => return step(identity, asked, how),
+        ClusterAsk::Upgrade(asked, patience) => return upgrade::upgrade(identity, asked, *patience, how),
         ClusterAsk::Init { name, hosts } => {
             let file = cluster::init(identity, name, hosts)?;
             let text = || {
@@ -445,5 +468,11 @@ mod tests {
         let mut output = Output::default();
         output.take("n1", Channel::Out, b"no end yet").unwrap();
         assert_eq!(output.kept[&("n1".to_string(), false)], b"no end yet");
+    }
+
+    #[test]
+    fn what_hosts_say_alike_is_said_once() {
+        let said = vec![("n1", "a"), ("n2", "b"), ("n3", "a"), ("db", "a"), ("n4", "a")];
+        assert_eq!(folded(said), [("n[1,3-4],db".into(), "a"), ("n2".into(), "b")]);
     }
 }

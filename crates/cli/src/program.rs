@@ -7,6 +7,9 @@ use std::sync::OnceLock;
 
 use crate::parse::Usage;
 
+/// The build of this program: 16 hexadecimal digits, which differ if the sources do.
+pub(crate) const BUILD: &str = env!("THALWEG_BUILD");
+
 /// The script that this program runs as.
 static SCRIPT: OnceLock<Script> = OnceLock::new();
 

@@ -138,6 +138,7 @@ pub(crate) struct TypedArgs {
     pub(crate) detach: bool,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) gather: bool,
+    pub(crate) fanout: Option<usize>,
     pub(crate) via: Option<String>,
     pub(crate) ssh: Option<String>,
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use thalweg::KeyPart;
 use thalweg::model::Simulated;
+use thalweg::nodes::cluster::HOSTS_MAX;
 use thalweg_api::{May, Schedule};
+use thalweg_base::host_list;
 use thalweg_base::units::{Size, parse_bytes};
 
 /// The value as text. An error if it is not UTF-8.
@@ -82,6 +84,13 @@ pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
         Ok(threads) if threads > 0 => Ok(threads),
         _ => Err(format!("'{typed}' is not a number of threads: write 1 or more")),
     }
+}
+
+/// The hosts on which a command runs at a time.
+pub(crate) fn at_once(value: &OsStr) -> Result<usize, String> {
+    let typed = text(value)?;
+    let hosts = typed.parse().ok().filter(|hosts| *hosts > 0);
+    hosts.ok_or_else(|| format!("'{typed}' is not a number of hosts: write 1 or more"))
 }
 
 /// The lines of a header.
@@ -217,6 +226,11 @@ pub(crate) fn names(value: &OsStr) -> Result<Vec<String>, String> {
         return Err(format!("'{typed}' has an empty name: write names with commas between them"));
     }
     Ok(typed.split(',').map(String::from).collect())
+}
+
+/// Hosts: names and roles, with ranges in brackets, separated by commas.
+pub(crate) fn hosts(value: &OsStr) -> Result<Vec<String>, String> {
+    host_list::expand(text(value)?, HOSTS_MAX)
 }
 
 /// An IP address and a port.

@@ -34,7 +34,7 @@ fn a_command_runs_on_all_hosts_and_tells_how_it_ended_on_each() {
 
     let gathered =
         nodes.run(&["exec", "--gather", "--on", "n2,n1", "--", "sh", "-c", "echo a; sleep 0.05; echo b"]);
-    assert_eq!(gathered.is_done(), "n2: a\nn2: b\nn1: a\nn1: b\n");
+    assert_eq!(gathered.is_done(), "n[1-2]: a\nn[1-2]: b\n");
 
     let failed = nodes.run(&["exec", "--on", "n2", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
     assert_eq!((failed.status, failed.out.as_str()), (Some(7), "n2: out\n"));
@@ -57,6 +57,49 @@ fn a_command_runs_on_all_hosts_and_tells_how_it_ended_on_each() {
     // Long output, more than all buffers on its path hold.
     let long = nodes.run(&["exec", "--", "head", "-c", "3000000", "/dev/zero"]);
     assert_eq!((long.status, long.out.bytes().filter(|b| *b == 0).count()), (Some(0), 9_000_000));
+}
+
+#[test]
+fn hosts_are_listed_and_folded_as_users_of_pdsh_expect() {
+    let nodes = Nodes::start(4);
+    let run =
+        |args: &[&str], script: &str| nodes.run(&[&["exec"], args, &["--", "sh", "-c", script]].concat());
+    // A command knows its host, on whatever way it came.
+    for how in [&["--gather"][..], &["--gather", "--via", "n2"]] {
+        let told = run(&[how, &["--on", "n[1-9],!n[3,5-9]"]].concat(), "echo $THALWEG_NODE");
+        assert_eq!(told.err, "thalweg: 'n5' is not a host of cluster river, which has n1, n2, n3, n4\n");
+        let told = run(&[how, &["--on", "!n3"]].concat(), "echo $THALWEG_NODE");
+        assert_eq!(told.is_done(), "n1: n1\nn2: n2\nn4: n4\n");
+    }
+    // Equal output is printed once, with that on standard error; so are failures.
+    let told = run(
+        &["--gather", "--on", "n[1-4]"],
+        "case $THALWEG_NODE in n2) echo b;; *) echo a; echo a; exit 3; esac",
+    );
+    assert_eq!((told.status, &told.out[..]), (Some(3), "n[1,3-4]: a\nn[1,3-4]: a\nn2: b\n"));
+    assert_eq!(told.err, "thalweg: n[1,3-4]: exit status 3\n");
+    for (on, why) in [
+        ("n[1-", "'n[1-' at character 2: the bracket has no end"),
+        ("n1,n[4-2]", "'n1,n[4-2]' at character 6: the range 4-2 ends before it begins; write 2-4"),
+        ("n[1-2],!n[1-2]", "'n1,n2,!n1,!n2' leaves no host"),
+    ] {
+        run(&["--on", on], "true").is_refused(&[why]);
+    }
+    // In a shared directory only one of them finds no other.
+    let alone = format!("mkdir {0} && sleep 0.2 && rmdir {0}", nodes.place.0.join("alone").display());
+    assert_eq!(run(&[], &alone).status, Some(1));
+    run(&["--fanout", "1"], &alone).is_done();
+    run(&["--fanout", "3", "--gather"], "echo a").is_done();
+    run(&["--fanout", "2", "--via", "n1"], "true").is_refused(&["the node of n1 asks all hosts at once"]);
+    run(&["--fanout", "0"], "true").is_refused(&["'0' is not a number of hosts"]);
+    let piped = format!(
+        "echo a | THALWEG_IDENTITY={} $T exec --fanout 2 -- cat",
+        nodes.place.0.join("own").display()
+    );
+    nodes
+        .place
+        .shell(&piped)
+        .is_refused(&["standard input goes to all hosts at once; with --fanout, add < /dev/null"]);
 }
 
 #[test]
@@ -95,8 +138,7 @@ fn standard_input_goes_to_every_host() {
     );
     let told = nodes.place.shell(&line);
     let lines: Vec<&str> = told.is_done().lines().collect();
-    assert_eq!(lines[0], format!("n1: {}", lines[2]));
-    assert_eq!(lines[1], format!("n2: {}", lines[2]));
+    assert_eq!(lines, [&format!("n[1-2]: {}", lines[1]), lines[1]]);
     // A command that does not read its input is not delayed by it, not even by endless input.
     let line = format!("yes | THALWEG_IDENTITY={} $T exec -- true", own.display());
     nodes.place.shell(&line).is_done();
@@ -175,7 +217,7 @@ fn requests_and_answers_of_more_than_a_frame_go_through_and_the_nodes_live() {
     let quotes = "\"".repeat(60_000);
     let script = ["--", "sh", "-c", "printf %s \"$1\" | wc -c", "sh", &quotes];
     for how in [&["exec", "--gather"][..], &["exec", "--gather", "--via", "n1"]] {
-        assert_eq!(nodes.run(&[how, &script[..]].concat()).is_done(), "n1: 60000\nn2: 60000\n", "{how:?}");
+        assert_eq!(nodes.run(&[how, &script[..]].concat()).is_done(), "n[1-2]: 60000\n", "{how:?}");
     }
     let line = "mkdir in && for i in $(seq 1500); do echo $((i * 7919 % 1500)) > in/a-file-with-a-longer-name-$i; done && \
                 export THALWEG_IDENTITY=own && $T sort in/* -o out --cluster river --memory 40MiB -q && \

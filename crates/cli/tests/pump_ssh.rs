@@ -330,7 +330,7 @@ fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
         (
             &[&n1, "--there", "echo thalweg-pump 9 {}; true"],
             [
-                &format!("n1 speaks protocol 9, and this program speaks {}", thalweg_wire::VERSION),
+                &format!("n1 speaks protocol 9, and this program speaks {}", thalweg_wire::VERSIONS),
                 "one version",
             ],
         ),

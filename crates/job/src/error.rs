@@ -10,6 +10,9 @@ pub enum Refused {
     /// The node is ending its jobs and begins no more.
     #[error("{SHUTTING_DOWN}")]
     GoesDown,
+    /// The node is about to be restarted.
+    #[error("{DRAINS}")]
+    Drains,
     /// The node already runs this many jobs or sorts, the maximum.
     #[error("this node already runs {0} {1}, the maximum; wait for one to end")]
     Full(usize, &'static str),
@@ -65,6 +68,9 @@ pub enum Refused {
 
 /// Why jobs end with their node.
 pub(crate) const SHUTTING_DOWN: &str = "the node is going down";
+/// Why a node that is about to be restarted takes no new jobs.
+pub(crate) const DRAINS: &str =
+    "this node is about to be restarted, and takes no new jobs until then; try again in a moment";
 /// The signal that counts as the reason when work on this node is stopped.
 pub(crate) const SIGTERM: i32 = 15;
 

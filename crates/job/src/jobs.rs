@@ -21,6 +21,9 @@ pub const RUNNING_MAX: usize = 256;
 pub const ENDED_MAX: usize = 256;
 /// How long they are remembered.
 pub const ENDED_SECONDS: f64 = 86_400.0;
+/// How long after the last request to drain a node takes no new jobs. Whoever wants to restart it repeats the request;
+/// if that one fails, the node soon works again as before.
+const DRAIN_SECONDS: f64 = 10.0;
 /// The most bytes of a command in lists of jobs.
 const COMMAND_BYTES_MAX: usize = 64 << 10;
 /// The bytes at the end of the output that are kept for a job that continues without its client.
@@ -50,6 +53,11 @@ struct Live {
 }
 
 impl Job {
+    /// The host on which it runs.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// Asks the thread that runs it to end it.
     pub fn cancel(&self, why: &str) {
         self.live.lock().expect("no holder panics").cancelled.get_or_insert(why.to_string());
@@ -178,6 +186,8 @@ struct Table {
     ended: VecDeque<Arc<Job>>,
     ended_count: u64,
     closed: bool,
+    /// Since the last request to drain.
+    drained: Option<Stopwatch>,
 }
 
 impl Jobs {
@@ -249,6 +259,9 @@ impl Jobs {
     ) -> Result<Arc<Job>, Refused> {
         if table.closed {
             return Err(Refused::GoesDown);
+        }
+        if table.drained.as_ref().is_some_and(|since| since.seconds() < DRAIN_SECONDS) {
+            return Err(Refused::Drains);
         }
         if table.running.len() >= RUNNING_MAX {
             return Err(Refused::Full(RUNNING_MAX, "jobs"));
@@ -326,6 +339,13 @@ impl Jobs {
     pub fn all(&self) -> Vec<JobReport> {
         let table = self.table.lock().expect("no holder panics");
         table.ended.iter().filter(|job| !job.is_old()).chain(&table.running).map(|job| job.report()).collect()
+    }
+
+    /// For a while, begins no new jobs. Returns those that run.
+    pub(crate) fn drain(&self) -> Vec<JobReport> {
+        let mut table = self.table.lock().expect("no holder panics");
+        table.drained = Some(Stopwatch::start());
+        table.running.iter().map(|job| job.report()).collect()
     }
 
     /// How many run, and how many have ended.

@@ -16,8 +16,16 @@ const EVENT: Duration = Duration::from_millis(500);
 
 /// Routes to these jobs.
 pub(crate) fn of(jobs: &Arc<Jobs>) -> Vec<Route> {
-    let all = jobs.clone();
+    let (all, drained) = (jobs.clone(), jobs.clone());
     vec![
+        Route {
+            method: Method::Post,
+            path: "/v1/drain",
+            access: Access::Owner,
+            answer: Box::new(move |_| {
+                Reply::Json(to_json(&JobList { jobs: drained.drain(), errors: Vec::new() }))
+            }),
+        },
         Route {
             method: Method::Get,
             path: "/v1/jobs",

@@ -108,6 +108,18 @@ pub fn status_of(identity: &Path, host: &str) -> Result<NodeStatus> {
     answer.map_err(Error::from)
 }
 
+/// Has a node take no new jobs for ten seconds from now on. Returns the jobs that run there.
+pub fn drain(identity: &Path, host: &str) -> Result<Vec<JobReport>> {
+    let client = Client::load(identity)?;
+    let hosts = client.hosts(&[host.to_string()])?;
+    let answers = on_all(&client, &hosts, |client, host| async move {
+        let text = ask(client, host, Method::POST, "/v1/drain", "").await?;
+        from_json::<JobList>(&text).map_err(NoAnswer::Json)
+    })?;
+    let (answer, _) = answers.into_iter().next().expect("one was asked");
+    Ok(answer?.jobs)
+}
+
 /// The jobs on these hosts, or on all hosts.
 pub fn jobs(identity: &Path, on: &[String]) -> Result<JobList> {
     let client = Client::load(identity)?;

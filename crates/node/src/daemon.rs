@@ -22,7 +22,9 @@ use thalweg_io::socket::resend_soon;
 use thalweg_job::Jobs;
 use thalweg_wire::cluster::{self, PORT};
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{ALPN_LINK, Agreed, HANDSHAKE_SECONDS, Host, Id, Named, Service, Terms, Who, mesh};
+use thalweg_wire::{
+    ALPN_LINK, Agreed, HANDSHAKE_SECONDS, Host, Id, Named, Service, Terms, VERSIONS, Who, mesh,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
@@ -64,6 +66,8 @@ pub struct NodeOptions {
     pub join: Option<Join>,
     /// The memory for records of tables, if it is not to be the default.
     pub memory: Option<Size>,
+    /// The build of the program, which its status shows.
+    pub build: String,
 }
 
 /// Asks a node to stop. Clones share the node.
@@ -92,11 +96,12 @@ pub(crate) struct Node {
     pub(crate) doctoring: Mutex<()>,
     /// Notified when the cluster file changes.
     pub(crate) changed: Arc<Notify>,
+    build: String,
 }
 
 impl Node {
-    /// A node on this host, with these services.
-    pub(crate) fn new(host: Host, services: Services<'_>) -> Result<Node> {
+    /// A node of this build on this host, with these services.
+    pub(crate) fn new(host: Host, services: Services<'_>, build: &str) -> Result<Node> {
         let (host, jobs, changed) = (Arc::new(host), Arc::new(Jobs::default()), Arc::new(Notify::new()));
         host.offer(services(&host, &jobs)?);
         let told = changed.clone();
@@ -109,6 +114,7 @@ impl Node {
             refused: AtomicU64::new(0),
             doctoring: Mutex::default(),
             changed,
+            build: build.into(),
         })
     }
 
@@ -124,6 +130,8 @@ impl Node {
             cluster: identity.map_or(String::new(), |identity| identity.cluster.to_string()),
             epoch: process.epoch,
             version: env!("CARGO_PKG_VERSION").into(),
+            build: self.build.clone(),
+            protocols: [VERSIONS.first, VERSIONS.last],
             pid: process.pid,
             seconds: process.seconds,
             links: self.host.link_count() as u64,
@@ -163,7 +171,8 @@ pub fn run(
         }
     }
     let identity = met.as_ref().map(|(_, joined)| &joined.identity).or(options.identity.as_ref());
-    let node = Arc::new(Node::new(Host::load(identity.map(PathBuf::as_path), terms())?, services)?);
+    let node =
+        Arc::new(Node::new(Host::load(identity.map(PathBuf::as_path), terms())?, services, &options.build)?);
     let host = &node.host;
     let (listener, _joined) = match met {
         Some((listener, joined)) => (listener, Some(joined)),

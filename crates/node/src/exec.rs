@@ -1,14 +1,14 @@
 //! Runs a command on many nodes at once.
 //!
-//! Model: one thread for each host connects, sends the request and reads the answer, all at the same time. Output goes
-//! to the caller's thread, in order for each host.
-//! Invariant: every host ends with a status or an error. If the client stops, its jobs end.
+//! Model: a thread for each host connects, sends the request and reads the answer, all at the same time, or as many as
+//! the caller allows, each for one host after the other. Output goes to the caller's thread, in order for each host.
+//! Invariant: every host ends with a status or an error. If the client stops, its jobs end, and no other begins.
 //! Non-goals: printing, shells.
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{
@@ -48,6 +48,8 @@ pub struct ExecOptions {
     pub detach: bool,
     /// Whether standard input goes to all hosts.
     pub stdin: bool,
+    /// The most hosts on which it runs at a time; without this, all at once. Not with `stdin` or `via`.
+    pub fanout: Option<usize>,
     /// The host whose node relays the command to the others.
     pub via: Option<String>,
 }
@@ -134,35 +136,44 @@ fn ask_all(
         relayed(&client, &via, cancel, request, &mut ends, said)?;
         return Ok(ExecReport { job, hosts: ends, seconds: watch.seconds() });
     }
-    let pool = Pool::new(BLOCK_BYTES, hosts.len() * WINDOW)?;
+    // Hosts that wait for their turn would not take input, and all hosts get each piece of it at the same time.
+    let at_once = options.fanout.filter(|_| !options.stdin).unwrap_or(hosts.len()).clamp(1, hosts.len());
+    let pool = Pool::new(BLOCK_BYTES, at_once * WINDOW)?;
     let (send, receive) = sync_channel(WAITING);
-    let (mut inputs, mut asking) = (Vec::new(), Vec::new());
-    for (i, host) in hosts.iter().enumerate() {
+    let (mut inputs, mut waiting) = (Vec::new(), Vec::new());
+    for (index, host) in hosts.into_iter().enumerate() {
         let (input, chunks) = sync_channel(WINDOW);
         inputs.push(input);
-        let host = HostRequest {
-            index: i,
-            client: client.clone(),
-            host: host.clone(),
-            request: request.clone(),
-            pool: pool.clone(),
-            cancel: cancel.clone(),
-            said: send.clone(),
-        };
-        let input = options.stdin.then_some(chunks);
-        let builder = std::thread::Builder::new().name(host.host.name.clone()).stack_size(STACK_BYTES);
-        let thread = builder.spawn(move || host.ask(input));
-        asking.push(thread.map_err(Error::Thread)?);
+        let (client, request, pool) = (client.clone(), request.clone(), pool.clone());
+        let request =
+            HostRequest { index, client, host, request, pool, cancel: cancel.clone(), said: send.clone() };
+        waiting.push((request, options.stdin.then_some(chunks)));
     }
     drop(send);
+    let waiting = Arc::new(Mutex::new(waiting.into_iter()));
+    let mut asking = Vec::new();
+    for _ in 0..at_once {
+        let (waiting, cancel) = (waiting.clone(), cancel.clone());
+        let next =
+            move || waiting.lock().expect("no holder panics").next().filter(|_| cancel.signal().is_none());
+        let ask_in_turn = move || {
+            let asked = std::iter::from_fn(next).map(|(host, input)| (host.index, host.ask(input)));
+            asked.collect::<Vec<_>>()
+        };
+        let builder = std::thread::Builder::new().name("ask".into()).stack_size(STACK_BYTES);
+        asking.push(builder.spawn(ask_in_turn).map_err(Error::Thread)?);
+    }
+    drop(waiting);
     if options.stdin {
         forward(inputs);
     }
     for (i, channel, bytes) in receive {
         said(&ends[i].host, channel, &bytes);
     }
-    for (end, thread) in ends.iter_mut().zip(asking) {
-        let (outcome, seconds) = thread.join().expect("the thread does not panic");
+    for (i, (outcome, seconds)) in
+        asking.into_iter().flat_map(|thread| thread.join().expect("it does not panic"))
+    {
+        let end = &mut ends[i];
         end.seconds = seconds;
         match outcome {
             Ok(outcome) => end.end = Some(outcome),

@@ -23,6 +23,9 @@ use thalweg_wire::{Incoming, Outgoing};
 use crate::Error;
 use crate::guard::GUARD;
 
+/// The variable with the name of the host, in the environment of its commands.
+const NODE: &str = "THALWEG_NODE";
+
 /// The channel of standard output.
 pub(crate) const STDOUT: u8 = 1;
 /// The channel of standard error.
@@ -90,7 +93,7 @@ fn carry_out(
     }
     let stdin = if request.stdin { Stdio::piped() } else { Stdio::null() };
     let mut command = Command::new(program);
-    command.args(args).envs(request.env.iter().map(|(k, v)| (k, v))).process_group(0);
+    command.args(args).env(NODE, job.host()).envs(request.env.iter().map(|(k, v)| (k, v))).process_group(0);
     // `env_remove` copies the whole environment, even if the variable is not set.
     if std::env::var_os(GUARD).is_some() {
         command.env_remove(GUARD);

@@ -114,7 +114,7 @@ impl Fleet for Embedded<'_> {
         }
         let (near, far) = thalweg_wire::pair(terms())?;
         near.keep().map_err(Error::Thread)?;
-        let node = Arc::new(Node::new(Host::embedded(host, terms()), self.services)?);
+        let node = Arc::new(Node::new(Host::embedded(host, terms()), self.services, "")?);
         let served = node.host.clone();
         if !spawn("embedded", move || served.serve(&Arc::new(far))) {
             return Err(ClusterError::NoThread.into());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use thalweg_transfer::FRAME_BYTES;
-use thalweg_wire::{Terms, Timeouts, VERSION};
+use thalweg_wire::{Terms, Timeouts, VERSIONS, Versions};
 
 /// The arguments that start the remote end. They are not in the table of flags, because users do not type them.
 pub const SERVE: [&str; 2] = ["pump", "--serve"];
@@ -18,15 +18,25 @@ pub(crate) fn terms() -> Terms {
 
 /// The line with this content.
 pub(crate) fn greeting(json: &str) -> String {
-    format!("{GREETING} {VERSION} {json}")
+    format!("{GREETING} {} {json}", word(VERSIONS))
+}
+
+/// A range of versions as a word. A range of one is a number, as builds without ranges say it.
+fn word(Versions { first, last }: Versions) -> String {
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}
+
+fn versions_of(word: &str) -> Option<Versions> {
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    Some(Versions { first: first.parse().ok()?, last: last.parse().ok()? })
 }
 
 /// Why a line is not a greeting that this program understands.
 pub(crate) enum NoGreeting {
     /// Another program sent it.
     Unknown,
-    /// It is of this version.
-    Version(String),
+    /// These versions are in it, none of which is spoken here.
+    Versions(Versions),
 }
 
 /// The content of such a line.
@@ -34,11 +44,9 @@ pub(crate) fn greeted(line: &[u8]) -> Result<&str, NoGreeting> {
     let line = str::from_utf8(line).map_err(|_| NoGreeting::Unknown)?;
     let rest =
         line.strip_prefix(GREETING).and_then(|rest| rest.strip_prefix(' ')).ok_or(NoGreeting::Unknown)?;
-    match rest.split_once(' ') {
-        Some((version, json)) if version == VERSION.to_string() => Ok(json),
-        Some((version, _)) => Err(NoGreeting::Version(version.into())),
-        None => Err(NoGreeting::Unknown),
-    }
+    let (word, json) = rest.split_once(' ').ok_or(NoGreeting::Unknown)?;
+    let theirs = versions_of(word).ok_or(NoGreeting::Unknown)?;
+    if VERSIONS.common(theirs).is_some() { Ok(json) } else { Err(NoGreeting::Versions(theirs)) }
 }
 
 #[cfg(test)]
@@ -49,9 +57,16 @@ mod tests {
     fn a_greeting_is_known_by_its_first_words_and_its_version() {
         let line = greeting("{}");
         assert!(matches!(greeted(line.as_bytes()), Ok("{}")));
-        let other = line.replacen(&VERSION.to_string(), "9", 1);
-        assert!(matches!(greeted(other.as_bytes()), Err(NoGreeting::Version(v)) if v == "9"));
-        for noise in ["", "Welcome", "thalweg-pumpkin 1 {}", "thalweg-pump", "thalweg-pump 1"] {
+        let of = |word: &str| line.replacen(&VERSIONS.to_string(), word, 1);
+        for (word, first, last) in [("6", 6, 6), ("8-9", 8, 9)] {
+            let told = of(word);
+            let Err(NoGreeting::Versions(theirs)) = greeted(told.as_bytes()) else { panic!("{word}") };
+            assert_eq!(theirs, Versions { first, last });
+        }
+        assert!(matches!(greeted(of("7-9").as_bytes()), Ok("{}")), "a later one that speaks ours too");
+        for noise in
+            ["", "Welcome", "thalweg-pumpkin 1 {}", "thalweg-pump", "thalweg-pump 1", "thalweg-pump new {}"]
+        {
             assert!(matches!(greeted(noise.as_bytes()), Err(NoGreeting::Unknown)), "{noise}");
         }
     }

@@ -23,6 +23,11 @@ use crate::{Error, Result, control};
 /// Options for ssh: never prompt, and limit the time to connect.
 const SSH_OPTIONS: [&str; 4] = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
 
+/// How long a node may take to end, which gives its buckets of tables to other nodes or writes them.
+pub const DOWN_SECONDS: u32 = 300;
+/// The same for a node that does not answer, or is removed.
+const HUNG_SECONDS: u32 = 10;
+
 /// The first line that a script prints; shells may print text of their own before it.
 const MARK: &str = "== thalweg ==";
 
@@ -33,8 +38,8 @@ pub enum Step {
     Install,
     /// Start their nodes.
     Up,
-    /// End their nodes.
-    Down,
+    /// End their nodes. One that has not ended after this many seconds is killed; until then it may write tables.
+    Down(u32),
     /// Remove what was installed.
     Remove,
 }
@@ -55,7 +60,14 @@ pid=$(cat node.pid 2>/dev/null) && [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cw
 "#;
 
 const UP: &str = r#"
-if [ -n "$pid" ]; then echo "runs already, as process $pid"; exit 0; fi
+if [ -n "$pid" ]; then
+    if [ "/proc/$pid/exe" -ef thalweg ] && sha256sum thalweg | grep -q "^$sum"; then
+        echo "runs already, as process $pid"
+    else
+        echo "runs another build than this one, as process $pid; thalweg cluster upgrade restarts it with this one"
+    fi
+    exit 0
+fi
 : >ready
 if [ -n "$unit" ]; then
     $ctl start "$unit" || exit 1
@@ -86,8 +98,8 @@ if [ -n "$pid" ]; then
     while kill -0 "$pid" 2>/dev/null && [ "$(cut -d ' ' -f 3 "/proc/$pid/stat" 2>/dev/null)" != Z ]; do
         tries=$((tries + 1))
         # The node itself, and with it all that it started; else its guard.
-        if [ $tries -eq 200 ]; then kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' ready)"; fi
-        if [ $tries -gt 220 ]; then kill -9 "$pid"; break; fi
+        if [ $tries -eq $((patience * 20)) ]; then kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' ready)"; fi
+        if [ $tries -gt $((patience * 20 + 20)) ]; then kill -9 "$pid"; break; fi
         sleep 0.05
     done
     rm -f node.pid ready
@@ -96,6 +108,22 @@ else
     done="did not run"
 fi
 "#;
+
+/// Which program a host's node runs.
+const WHICH: &str = r#"
+if [ -z "$pid" ]; then echo none; elif [ "/proc/$pid/exe" -ef thalweg ]; then echo "installed $pid"; else echo "other $pid"; fi
+"#;
+
+/// The program that a host's node runs, and its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Running {
+    /// It does not run.
+    Nothing,
+    /// The one that is installed.
+    Installed(u32),
+    /// Another.
+    Other(u32),
+}
 
 /// Hosts that ssh reaches, as a fleet.
 pub struct Hosts {
@@ -119,7 +147,7 @@ impl Hosts {
     pub fn take(&self, step: &Step, on: &[String]) -> Result<HostSteps> {
         let file = self.client.file();
         // These steps also apply to a dropped host.
-        let takes_away = matches!(step, Step::Down | Step::Remove);
+        let takes_away = matches!(step, Step::Down(_) | Step::Remove);
         let is_dropped = |name: &&String| {
             takes_away
                 && file.dropped.iter().any(|host| host.name == **name)
@@ -127,10 +155,30 @@ impl Hosts {
         };
         let (dropped, on): (Vec<&String>, Vec<&String>) = on.iter().partition(is_dropped);
         let on: Vec<String> = on.into_iter().cloned().collect();
-        let there = if on.is_empty() && !dropped.is_empty() { Vec::new() } else { self.client.hosts(&on)? };
-        let names = there.into_iter().map(|host| host.name).chain(dropped.into_iter().cloned());
-        let names: Vec<String> = names.collect();
+        let names_none = on.iter().all(|name| name.starts_with('!'));
+        let mut names = if names_none && !dropped.is_empty() { Vec::new() } else { self.chosen(&on)? };
+        names.extend(dropped.into_iter().cloned());
         Ok(on_each(&names, |host| self.remote(host).take(step, &self.program)))
+    }
+
+    /// Takes a step on one host.
+    pub fn take_on(&self, host: &str, step: &Step) -> Result<String> {
+        self.remote(host).take(step, &self.program)
+    }
+
+    /// The program that a host's node runs.
+    pub fn running(&self, host: &str) -> Result<Running> {
+        self.remote(host).running()
+    }
+
+    /// The name of the cluster.
+    pub fn cluster(&self) -> &str {
+        &self.client.file().name
+    }
+
+    /// The names of these hosts, or of all.
+    pub fn chosen(&self, on: &[String]) -> Result<Vec<String>> {
+        Ok(self.client.hosts(on)?.into_iter().map(|host| host.name).collect())
     }
 
     fn remote<'a>(&'a self, host: &'a str) -> Remote<'a> {
@@ -158,7 +206,7 @@ impl Fleet for Hosts {
     }
 
     fn replace(&self, host: &str) -> Result<String> {
-        self.steps(host, &[Step::Down])?;
+        self.steps(host, &[Step::Down(HUNG_SECONDS)])?;
         self.place(host)
     }
 }
@@ -202,17 +250,32 @@ impl Remote<'_> {
             // If a host was dropped and added again, its old node is ended and a new one starts.
             Step::Up => self.run(&format!(
                 "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{SYSTEMD}{IS_UP}\
-                 if [ -n \"$pid\" ] && grep -qE '\"id\":\"({})\"' ready; then{DOWN}pid=; fi\n{UP}",
-                self.ids_before()
+                 if [ -n \"$pid\" ] && grep -qE '\"id\":\"({})\"' ready; then\npatience={HUNG_SECONDS}{DOWN}pid=; fi\nsum={}\n{UP}",
+                self.ids_before(),
+                program.sum
             )),
-            Step::Down => {
-                self.run(&format!("{enter} || {{ echo 'nothing is installed'; exit 0; }}{SYSTEMD}{IS_UP}{DOWN}echo \"$done\"\n"))
-            }
+            Step::Down(seconds) => self.run(&format!(
+                "{enter} || {{ echo 'nothing is installed'; exit 0; }}{SYSTEMD}{IS_UP}patience={seconds}{DOWN}echo \"$done\"\n"
+            )),
             Step::Remove => self.run(&format!(
-                "{enter} || {{ echo 'nothing is installed'; exit 0; }}{SYSTEMD}{IS_UP}{DOWN}\
+                "{enter} || {{ echo 'nothing is installed'; exit 0; }}{SYSTEMD}{IS_UP}patience={HUNG_SECONDS}{DOWN}\
                  if [ -n \"$unit\" ]; then $ctl disable --quiet \"$unit\"; fi\ncd \"$HOME\"\nrm -rf \"{directory}\"\n\
                  rmdir -p \"$(dirname \"{directory}\")\" 2>/dev/null\necho \"removed; the node $done\"\n"
             )),
+        }
+    }
+
+    fn running(&self) -> Result<Running> {
+        let script = format!(
+            "set -u\ncd \"$HOME/{}\" 2>/dev/null || {{ echo none; exit 0; }}{SYSTEMD}{IS_UP}{WHICH}",
+            self.directory()
+        );
+        let told = self.run(&script)?;
+        let (word, pid) = told.split_once(' ').unwrap_or((&told, ""));
+        match (word, pid.parse()) {
+            ("installed", Ok(pid)) => Ok(Running::Installed(pid)),
+            ("other", Ok(pid)) => Ok(Running::Other(pid)),
+            _ => Ok(Running::Nothing),
         }
     }
 
@@ -294,6 +357,7 @@ ExecStart=$PWD/thalweg node run --identity identity
 StandardOutput=truncate:$PWD/ready
 StandardError=append:$PWD/node.log
 KillMode=mixed
+TimeoutStopSec={DOWN_SECONDS}
 Restart=on-failure
 RestartSec=1
 OOMPolicy=continue

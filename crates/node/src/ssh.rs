@@ -26,7 +26,7 @@ use thalweg_engine::{Error, Progress, SshHost};
 use thalweg_transfer::{Route, SshEnd, SshError, SshFault, Transport};
 use thalweg_wire::{
     ClusterError, Credentials, Heard, Id, Link, LinkError, Pipes, Quit, Role, Streams, TemporaryIdentity,
-    VERSION, What, is_host_name, new_id,
+    VERSIONS, What, is_host_name, new_id,
 };
 
 use crate::ends::{Initiator, Result, no_link, route_of};
@@ -196,7 +196,7 @@ impl<'a> RemoteEnd<'a> {
                     Ok(greeting) => return Ok(greeting),
                     Err(why) => SshFault::Greeting(why),
                 },
-                Err(NoGreeting::Version(theirs)) => SshFault::Version { theirs, ours: VERSION },
+                Err(NoGreeting::Versions(theirs)) => SshFault::Versions { theirs, ours: VERSIONS },
                 Err(NoGreeting::Unknown) => noise(&line),
             },
             Heard::Part(part) => {

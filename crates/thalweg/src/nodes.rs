@@ -14,7 +14,7 @@ pub use thalweg_node::{
 use thalweg_node::{ExecService, TransferService};
 use thalweg_table::cluster::TableService;
 use thalweg_volume::VolumeService;
-pub use thalweg_wire::{Cancel, ClusterError, IdentityError, cluster};
+pub use thalweg_wire::{Cancel, ClusterError, IdentityError, VERSIONS, Versions, cluster};
 use thalweg_wire::{Host, Service};
 
 /// Runs a node until it is asked to stop. `ready` is called once it listens.

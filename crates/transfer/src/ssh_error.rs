@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use thalweg_wire::Versions;
+
 /// What went wrong with the other end of a transfer over ssh.
 #[derive(Debug)]
 pub struct SshError {
@@ -31,12 +33,12 @@ pub enum SshFault {
     Silent(f64),
     /// The remote program's greeting cannot be understood.
     Greeting(String),
-    /// The remote program speaks another version of the protocol.
-    Version {
-        /// Its version.
-        theirs: String,
-        /// The version of this program.
-        ours: u16,
+    /// The remote program speaks other versions of the protocol.
+    Versions {
+        /// Its versions.
+        theirs: Versions,
+        /// The versions of this program.
+        ours: Versions,
     },
     /// The remote shell printed this before the program started.
     Noise(String),
@@ -123,7 +125,7 @@ impl fmt::Display for SshError {
                 "{host}: thalweg there has sent nothing within {seconds} s; see what ssh {host} does"
             ),
             SshFault::Greeting(why) => write!(f, "{host}: its greeting cannot be understood: {why}"),
-            SshFault::Version { theirs, ours } => write!(
+            SshFault::Versions { theirs, ours } => write!(
                 f,
                 "{host} speaks protocol {theirs}, and this program speaks {ours}; bring both sides to one version of \
                  thalweg"

@@ -53,27 +53,34 @@ impl Client {
         &self.file
     }
 
-    /// The hosts with these names or roles (`@ROLE`), or all hosts; each once.
+    /// The hosts with these names or roles (`@ROLE`), or all if none are named; each once, and without those that an
+    /// item with `!` before it names.
     pub fn hosts(&self, on: &[String]) -> ClusterResult<Vec<ClusterHost>> {
-        if on.is_empty() {
-            return Ok(self.file.hosts.clone());
-        }
-        let mut hosts: Vec<ClusterHost> = Vec::new();
-        for name in on {
+        let named = |name: &str| {
             let role = name.strip_prefix('@').map(String::from);
             let is_meant = |host: &&ClusterHost| match &role {
                 Some(role) => host.roles.contains(role),
                 None => host.name == *name,
             };
             let found: Vec<&ClusterHost> = self.file.hosts.iter().filter(is_meant).collect();
-            if found.is_empty() {
-                return Err(cluster::unknown(&self.file, name));
-            }
-            let new: Vec<ClusterHost> =
-                found.into_iter().filter(|host| !hosts.contains(host)).cloned().collect();
-            hosts.extend(new);
+            if found.is_empty() { Err(cluster::unknown(&self.file, name)) } else { Ok(found) }
+        };
+        let (without, with): (Vec<&String>, Vec<&String>) = on.iter().partition(|name| name.starts_with('!'));
+        let mut hosts: Vec<&ClusterHost> = Vec::new();
+        for name in &with {
+            hosts.extend(named(name)?.into_iter().filter(|host| !hosts.contains(host)).collect::<Vec<_>>());
         }
-        Ok(hosts)
+        if with.is_empty() {
+            hosts = self.file.hosts.iter().collect();
+        }
+        for name in &without {
+            let left_out = named(&name[1..])?;
+            hosts.retain(|host| !left_out.contains(host));
+        }
+        if hosts.is_empty() {
+            return Err(ClusterError::NoHostLeft(on.join(",")));
+        }
+        Ok(hosts.into_iter().cloned().collect())
     }
 
     /// Opens a link with a host, for blocks of `block_bytes` bytes.

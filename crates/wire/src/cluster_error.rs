@@ -84,6 +84,9 @@ pub enum ClusterError {
         /// The roles of its hosts.
         roles: Vec<String>,
     },
+    /// A list of hosts leaves all of them out.
+    #[error("'{0}' leaves no host: what follows a ! is left out, wherever it stands")]
+    NoHostLeft(String),
     /// The identity in a directory belongs to another cluster than the one that was named.
     #[error("the identity in {} is of cluster {cluster}, not of {named}", .directory.display())]
     OtherCluster {

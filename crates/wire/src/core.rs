@@ -374,7 +374,7 @@ impl Core {
     }
 
     fn meet(&mut self, payload: &[u8]) -> Result<Hello, Fault> {
-        let hello = Hello::decode(payload).map_err(Fault::Hello)?;
+        let hello = Hello::decode(payload, self.ours.versions).map_err(Fault::Hello)?;
         if hello.cluster != self.ours.cluster {
             return Err(Fault::Cluster(hello.cluster));
         }

@@ -5,13 +5,14 @@
 
 use crate::core::{CREDITS_MAX, Core, Effect, Event, STREAMS_MAX, Timeouts};
 use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, HEAD_BYTES, Head, Kind};
-use crate::hello::{Hello, Id, Role};
+use crate::hello::{Hello, Id, Role, VERSIONS};
 
 /// A peer sends these bytes to a side with two open streams. If the first byte is odd, headers are corrected, to reach
 /// the code after the checks.
 pub fn frames(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
-    let ours = Hello { cluster: Id(1), node: Id(1), role: Role::Node, block_bytes: 1 << 20, epoch: 0 };
+    let (cluster, node, role) = (Id(1), Id(1), Role::Node);
+    let ours = Hello { versions: VERSIONS, cluster, node, role, block_bytes: 1 << 20, epoch: 0 };
     let (mut core, _) = Core::new(ours, None, true, Timeouts::default(), 0);
     let mut sequence = 0;
     let mut closed = false;

@@ -1,5 +1,7 @@
 //! Hello: the first frame of each side, with its identity, cluster and versions.
 //!
+//! Model: each side says the first and the last version of the protocol that it speaks. A link is of the highest that
+//! both speak, and so are the messages of all services on it; peers without one in common refuse each other.
 //! Invariant: the magic and the two version numbers have the same place in every version, so peers of any two versions
 //! at least notice that they are incompatible.
 
@@ -7,12 +9,36 @@ use std::fmt;
 
 /// The first eight bytes of a hello's payload.
 const MAGIC: &[u8; 8] = b"thalweg\0";
-/// The version of this program, and the oldest that it understands.
-pub const VERSION: u16 = 6;
+/// The versions that this program speaks. Version 7 is the first whose readers skip fields that they do not know.
+pub const VERSIONS: Versions = Versions { first: 7, last: 7 };
 /// The smallest block size that a peer must accept.
 const BLOCK_BYTES_MIN: u32 = 4096;
 /// Bytes of a hello's payload; later versions may append more.
 pub(crate) const HELLO_BYTES: usize = 64;
+
+/// A range of versions of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Versions {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+}
+
+impl Versions {
+    /// The highest version in both ranges, if there is one.
+    pub fn common(self, other: Versions) -> Option<u16> {
+        let highest = self.last.min(other.last);
+        (highest >= self.first.max(other.first)).then_some(highest)
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Versions { first, last } = self;
+        if first == last { write!(f, "{first}") } else { write!(f, "{first} to {last}") }
+    }
+}
 
 /// 128 random bits that identify a cluster or a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +89,8 @@ impl Role {
 /// The contents of a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
+    /// The versions that the sender speaks.
+    pub versions: Versions,
     /// The sender's cluster.
     pub cluster: Id,
     /// The sender.
@@ -82,12 +110,18 @@ pub enum HelloError {
     /// It does not begin with the magic, or is too short.
     #[error("a hello that is none")]
     Garbage,
-    /// It has versions that are not understood here.
+    /// None of its versions is spoken here.
     #[error(
-        "{}, where {VERSION} is spoken; bring both sides to one version of thalweg",
-        if .0 == .1 { format!("protocol {}", .0) } else { format!("protocols {} to {}", .0, .1) }
+        "{} {theirs}, where {ours} {} spoken; bring both sides to one version of thalweg",
+        if .theirs.first == .theirs.last { "protocol" } else { "protocols" },
+        if .ours.first == .ours.last { "is" } else { "are" }
     )]
-    Version(u16, u16),
+    Versions {
+        /// The versions that it speaks.
+        theirs: Versions,
+        /// Those that are spoken here.
+        ours: Versions,
+    },
     /// Its largest block, of this many bytes, is too small.
     #[error("blocks of at most {0} bytes, where {BLOCK_BYTES_MIN} are the least")]
     Blocks(u32),
@@ -103,8 +137,8 @@ impl Hello {
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[10..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.versions.first.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.versions.last.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.cluster.0.to_be_bytes());
         bytes[32..48].copy_from_slice(&self.node.0.to_be_bytes());
         bytes[48..52].copy_from_slice(&(self.role as u32).to_le_bytes());
@@ -113,8 +147,8 @@ impl Hello {
         bytes
     }
 
-    /// Decodes a payload. Bytes that a later version has appended are ignored.
-    pub fn decode(bytes: &[u8]) -> Result<Hello, HelloError> {
+    /// Decodes a payload, where `ours` are spoken. Bytes that a later version has appended are ignored.
+    pub fn decode(bytes: &[u8], ours: Versions) -> Result<Hello, HelloError> {
         let number = |at: usize| {
             let four = bytes.get(at..at + 4).ok_or(HelloError::Garbage)?;
             Ok(u32::from_le_bytes(four.try_into().expect("four bytes")))
@@ -122,10 +156,10 @@ impl Hello {
         if bytes.get(..8) != Some(MAGIC) {
             return Err(HelloError::Garbage);
         }
-        let versions = number(8)?;
-        let (first, last) = (versions as u16, (versions >> 16) as u16);
-        if !(first..=last).contains(&VERSION) {
-            return Err(HelloError::Version(first, last));
+        let both = number(8)?;
+        let versions = Versions { first: both as u16, last: (both >> 16) as u16 };
+        if ours.common(versions).is_none() {
+            return Err(HelloError::Versions { theirs: versions, ours });
         }
         let id = |at: usize| {
             let sixteen = bytes.get(at..at + 16).ok_or(HelloError::Garbage)?;
@@ -141,7 +175,7 @@ impl Hello {
         if block_bytes < BLOCK_BYTES_MIN {
             return Err(HelloError::Blocks(block_bytes));
         }
-        Ok(Hello { cluster: id(16)?, node: id(32)?, role, block_bytes, epoch })
+        Ok(Hello { versions, cluster: id(16)?, node: id(32)?, role, block_bytes, epoch })
     }
 }
 
@@ -151,6 +185,7 @@ mod tests {
 
     fn hello() -> Hello {
         Hello {
+            versions: VERSIONS,
             cluster: Id(1),
             node: Id(u128::MAX - 1),
             role: Role::Client,
@@ -159,32 +194,61 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_hello_comes_back_as_it_went_whatever_is_added() {
-        let mut bytes = hello().encode().to_vec();
-        assert_eq!(Hello::decode(&bytes), Ok(hello()));
-        bytes.extend_from_slice(b"of a later version");
-        assert_eq!(Hello::decode(&bytes), Ok(hello()));
+    fn decoded(bytes: &[u8]) -> Result<Hello, HelloError> {
+        Hello::decode(bytes, VERSIONS)
     }
 
     #[test]
-    fn another_version_is_told_by_its_numbers() {
-        let mut bytes = hello().encode();
-        (bytes[8], bytes[10]) = (0, 0);
-        let why = Hello::decode(&bytes).unwrap_err();
-        assert_eq!(why, HelloError::Version(0, 0));
-        assert!(why.to_string().starts_with(&format!("protocol 0, where {VERSION} is spoken")), "{why}");
-        (bytes[8], bytes[10]) = (1, 9);
-        assert_eq!(Hello::decode(&bytes), Ok(hello()), "a later one that knows ours too");
+    fn a_hello_comes_back_as_it_went_whatever_is_added() {
+        let mut bytes = hello().encode().to_vec();
+        assert_eq!(decoded(&bytes), Ok(hello()));
+        bytes.extend_from_slice(b"of a later version");
+        assert_eq!(decoded(&bytes), Ok(hello()));
         for len in 0..HELLO_BYTES {
-            assert_eq!(Hello::decode(&bytes[..len]), Err(HelloError::Garbage), "{len} bytes");
+            assert_eq!(decoded(&bytes[..len]), Err(HelloError::Garbage), "{len} bytes");
         }
         for (least, is_taken) in [(0, false), (4095, false), (4096, true)] {
-            let told = Hello::decode(&Hello { block_bytes: least, ..hello() }.encode());
+            let told = decoded(&Hello { block_bytes: least, ..hello() }.encode());
             assert_eq!(told.is_ok(), is_taken, "blocks of {least} bytes");
         }
         bytes[48] = 3;
-        assert_eq!(Hello::decode(&bytes), Err(HelloError::Garbage), "a role that there is not");
+        assert_eq!(decoded(&bytes), Err(HelloError::Garbage), "a role that there is not");
+    }
+
+    #[test]
+    fn two_ranges_of_versions_agree_on_the_highest_in_both_or_are_told_apart() {
+        let of = |(first, last)| Versions { first, last };
+        for (ours, theirs, agreed) in [
+            ((7, 7), (7, 7), Some(7)),
+            ((7, 8), (7, 7), Some(7)),
+            ((7, 8), (8, 9), Some(8)),
+            ((7, 9), (1, 20), Some(9)),
+            ((7, 8), (9, 10), None),
+            ((7, 7), (6, 6), None),
+            ((7, 8), (8, 7), None),
+        ] {
+            let (ours, theirs) = (of(ours), of(theirs));
+            assert_eq!((ours.common(theirs), theirs.common(ours)), (agreed, agreed), "{ours:?} {theirs:?}");
+            let hello = Hello { versions: theirs, ..hello() };
+            let refused = HelloError::Versions { theirs, ours };
+            let expected = if agreed.is_some() { Ok(hello) } else { Err(refused) };
+            assert_eq!(Hello::decode(&hello.encode(), ours), expected);
+        }
+        let why = |theirs, ours| HelloError::Versions { theirs: of(theirs), ours: of(ours) }.to_string();
+        let remedy = "bring both sides to one version of thalweg";
+        // What builds before the range say, and are told.
+        assert_eq!(why((5, 5), (7, 7)), format!("protocol 5, where 7 is spoken; {remedy}"));
+        assert_eq!(why((7, 8), (9, 10)), format!("protocols 7 to 8, where 9 to 10 are spoken; {remedy}"));
+    }
+
+    /// The first frame of a peer, as the build that first said a range wrote it. Every later one has to take it, as long
+    /// as it speaks version 7.
+    #[test]
+    fn a_recorded_hello_is_understood() {
+        let recorded = include_bytes!("../tests/recorded/hello-7.bin");
+        let told = decoded(recorded).unwrap();
+        assert_eq!(told, Hello { versions: Versions { first: 7, last: 7 }, ..hello() });
+        assert_eq!(VERSIONS.common(told.versions), Some(7));
     }
 
     #[test]

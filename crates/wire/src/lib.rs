@@ -53,7 +53,7 @@ pub use datagram::{
 };
 pub use error::{LinkError, Result, What};
 pub use export::EXPORTED_KEY_BYTES;
-pub use hello::{Hello, HelloError, Id, Role, VERSION};
+pub use hello::{Hello, HelloError, Id, Role, VERSIONS, Versions};
 pub use host::{Host, MAY_ONLY_LOOK};
 pub use identity::{
     AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Identity, IdentityError, KEY_FILE, Named, read_cluster,

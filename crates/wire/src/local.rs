@@ -4,13 +4,14 @@ use std::thread;
 
 use crate::carrier::memory;
 use crate::error::Result;
-use crate::hello::{Hello, Id, Role};
+use crate::hello::{Hello, Id, Role, VERSIONS};
 use crate::link::{Link, PeerInfo};
 use crate::tls::Terms;
 
 /// The two ends of a link in this process; the first one is the side that began it.
 pub fn pair(terms: Terms) -> Result<(Link, Link)> {
     let hello = |node| Hello {
+        versions: VERSIONS,
         cluster: Id(0),
         node: Id(node),
         role: Role::Node,

@@ -16,7 +16,7 @@ use thalweg_io::pipe;
 
 use crate::carrier::{MOMENT, Receive, Silence, Transmit};
 use crate::error::{Result, What};
-use crate::hello::{Hello, Id, Role};
+use crate::hello::{Hello, Id, Role, VERSIONS};
 use crate::link::{Link, PeerInfo};
 use crate::tls::Terms;
 
@@ -88,7 +88,8 @@ impl Pipes {
     pub fn link(mut self, peer: &str, (cluster, role): (Id, Role), terms: Terms) -> Result<Link> {
         self.transmit.dead = Duration::from_millis(terms.patience.dead_ms);
         let began = role == Role::Client;
-        let hello = Hello { cluster, node: Id(role as u128), role, block_bytes: terms.block_bytes, epoch: 0 };
+        let (versions, node, block_bytes) = (VERSIONS, Id(role as u128), terms.block_bytes);
+        let hello = Hello { versions, cluster, node, role, block_bytes, epoch: 0 };
         let carrier = (Box::new(self.transmit) as _, Box::new(self.receive) as _);
         let far = PeerInfo { name: peer.to_string(), proved: None, exporter: None };
         Link::establish(hello, far, began, carrier, terms.patience)

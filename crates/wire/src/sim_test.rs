@@ -11,13 +11,14 @@ use thalweg_base::rng::Rng;
 
 use crate::core::{Core, Effect, Event, Fault, Timeouts};
 use crate::frame::{FrameError, Head, Kind};
-use crate::hello::{Hello, Id, Role};
+use crate::hello::{Hello, HelloError, Id, Role, VERSIONS, Versions};
 
 const SEEDS: u64 = 10_000;
 const STEPS: u64 = 400;
 
 fn hello(node: u128) -> Hello {
-    Hello { cluster: Id(9), node: Id(node), role: Role::Node, block_bytes: 1 << 20, epoch: 0 }
+    let (cluster, node, role) = (Id(9), Id(node), Role::Node);
+    Hello { versions: VERSIONS, cluster, node, role, block_bytes: 1 << 20, epoch: 0 }
 }
 
 /// One side, with what a link does for its core.
@@ -310,6 +311,9 @@ fn a_peer_that_breaks_the_rules_is_told_apart() {
         world.apply(0, Event::Frame(Head::control(Kind::Hello, 0, 0, hello), hello.to_vec()));
         world.sides[0].closed.clone().flatten().expect("the link is closed")
     };
+    let theirs = Versions { first: 5, last: 6 };
+    let before = Hello { versions: theirs, ..hello(2) };
+    assert_eq!(first(&before.encode()), Fault::Hello(HelloError::Versions { theirs, ours: VERSIONS }));
     let other = Hello { cluster: Id(8), ..hello(2) };
     assert_eq!(first(&other.encode()), Fault::Cluster(Id(8)));
     assert_eq!(first(&hello(3).encode()), Fault::Impostor(Id(3), Role::Node));

@@ -30,7 +30,7 @@ use crate::carrier::{TcpReceive, TcpTransmit};
 use crate::core::Timeouts;
 use crate::error::{LinkError, Result, What};
 use crate::export::Exporter;
-use crate::hello::{Hello, Id};
+use crate::hello::{Hello, Id, VERSIONS};
 use crate::identity::{Identity, IdentityError, Named};
 use crate::link::{Link, PeerInfo};
 use crate::members::{Members, Standing};
@@ -263,7 +263,7 @@ impl Credentials {
     fn hello(&self, terms: Terms) -> Hello {
         let Identity { cluster, node, role, .. } = self.identity;
         let epoch = self.identity.members.epoch();
-        Hello { cluster, node, role, block_bytes: terms.block_bytes, epoch }
+        Hello { versions: VERSIONS, cluster, node, role, block_bytes: terms.block_bytes, epoch }
     }
 }
 

@@ -15,7 +15,7 @@ use std::thread;
 use support::City;
 use thalweg_block::Pool;
 use thalweg_wire::frame::{Head, Kind, MORE, PAYLOAD_BYTES_MAX};
-use thalweg_wire::{Id, Link, Pipes, Role, Terms, VERSION, new_id, pair};
+use thalweg_wire::{Id, Link, Pipes, Role, Terms, VERSIONS, new_id, pair};
 
 /// The request on a new stream, and its answer.
 fn ask(near: &Link, far: &Link, request: &[u8], answer: &[u8]) -> Result<Vec<u8>, String> {
@@ -113,7 +113,7 @@ fn raw_of(block_bytes: u32) -> (Raw, Link) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let meeting = new_id();
     let mut raw = Raw { socket: ours, sequence: 0 };
-    let versions = VERSION.to_le_bytes().repeat(2);
+    let versions = [VERSIONS.first, VERSIONS.last].map(u16::to_le_bytes).concat();
     let ids = [meeting, Id(7)].map(|id| id.0.to_be_bytes()).concat();
     let rest = [Role::Client as u32, block_bytes, 0, 0].map(u32::to_le_bytes).concat();
     let hello = [&b"thalweg\0"[..], &versions, &[0; 4], &ids, &rest].concat();

@@ -4,10 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use thalweg::Endpoint;
 use thalweg::nodes::cluster::HOSTS_MAX;
-use thalweg::nodes::installer::Step;
+use thalweg::nodes::installer::{DOWN_SECONDS, Step};
 use thalweg::nodes::{ExecOptions, Join, NodeOptions};
 use thalweg_api::{May, Schedule};
 
@@ -18,6 +19,9 @@ use crate::{program, values};
 
 /// The default number of rounds of an exchange.
 const EXCHANGES: usize = 5;
+
+/// The default for the longest wait of an upgrade for a node's jobs, and until all is sound.
+const UPGRADE: Duration = Duration::from_secs(600);
 
 /// The variable with the directory of the identity.
 const IDENTITY: &str = "THALWEG_IDENTITY";
@@ -59,6 +63,8 @@ pub(crate) enum ClusterAsk {
     /// The hosts, the bytes between each pair, the rounds, and the order.
     Exchange(Vec<String>, u64, u32, Option<Schedule>),
     Step(OverSsh),
+    /// The longest wait for a node's jobs, and until all is sound.
+    Upgrade(OverSsh, Duration),
 }
 
 /// The variable with the ssh command, if no flag sets it.
@@ -74,7 +80,7 @@ pub(crate) fn ssh(said: Option<&str>) -> Vec<String> {
 /// A step on hosts over ssh.
 #[derive(Debug)]
 pub(crate) struct OverSsh {
-    /// `None`: replace the nodes that do not answer.
+    /// `None`: replace the nodes that do not answer, or upgrade them.
     pub(crate) step: Option<Step>,
     pub(crate) program: PathBuf,
     pub(crate) on: Vec<String>,
@@ -92,15 +98,27 @@ pub(crate) fn executed(args: TypedArgs) -> Result<Exec, Usage> {
     if command.is_empty() {
         return Err(Usage("exec what? Write the command behind '--', as in thalweg exec -- uname -r".into()));
     }
+    let stdin = !args.detach && stdin_says_something();
+    let via = via(args.via.clone());
+    if args.fanout.is_some() && (stdin || via.is_some()) {
+        let why = match &via {
+            Some(via) => format!(
+                "the node of {via} asks all hosts at once; leave out --via and THALWEG_VIA, or --fanout"
+            ),
+            None => "standard input goes to all hosts at once; with --fanout, add < /dev/null".into(),
+        };
+        return Err(Usage(why));
+    }
     let options = ExecOptions {
-        stdin: !args.detach && stdin_says_something(),
+        stdin,
         identity: identity(&args)?,
         on: args.on,
         command,
         env: args.env,
         timeout: args.timeout,
         detach: args.detach,
-        via: via(args.via),
+        fanout: args.fanout,
+        via,
     };
     Ok(Exec { options, gather: args.gather })
 }
@@ -141,16 +159,17 @@ pub(crate) fn node(args: TypedArgs) -> Result<NodeOptions, Usage> {
     if args.via.is_some() || !args.on.is_empty() {
         return Err(Usage("--on and --via are flags of node ping, not of node run".into()));
     }
+    let build = program::BUILD.to_string();
     if let Some(directory) = args.join {
         if args.identity.is_some() {
             return Err(Usage("--join makes an identity in its directory; leave out --identity".into()));
         }
         let (rank, processes) = launched(|name| std::env::var(name).ok())?;
         let join = Some(Join { directory, rank, processes });
-        return Ok(NodeOptions { listen: args.listen, identity: None, join, memory: args.memory });
+        return Ok(NodeOptions { listen: args.listen, identity: None, join, memory: args.memory, build });
     }
     let identity = args.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
-    Ok(NodeOptions { listen: args.listen, identity, join: None, memory: args.memory })
+    Ok(NodeOptions { listen: args.listen, identity, join: None, memory: args.memory, build })
 }
 
 /// The variables with the number of a process and the count of all processes that launchers set: Open MPI, others with
@@ -184,13 +203,16 @@ fn launched(variable: impl Fn(&str) -> Option<String>) -> Result<(usize, usize),
 pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAsk), Usage> {
     let identity = identity(&args)?;
     let mut words = words(&args.words)?;
-    let is_step = ["install", "up", "down", "remove", "mend"].contains(&what);
+    let is_step = ["install", "up", "upgrade", "down", "remove", "mend"].contains(&what);
     if !is_step
         && (args.ssh.is_some() || !(args.on.is_empty() || ["doctor", "probe", "exchange"].contains(&what)))
     {
         return Err(Usage(format!(
-            "--on and --ssh are flags of cluster install, up, down, remove and mend, not of {what}"
+            "--on and --ssh are flags of cluster install, up, upgrade, down, remove and mend, not of {what}"
         )));
+    }
+    if what != "upgrade" && args.timeout.is_some() {
+        return Err(Usage(format!("--timeout is a flag of cluster upgrade, not of {what}")));
     }
     if what != "exchange" && (args.runs.is_some() || args.schedule.is_some()) {
         return Err(Usage(format!("--runs and --schedule are flags of cluster exchange, not of {what}")));
@@ -204,17 +226,9 @@ pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAs
             return Err(Usage("cluster init takes a NAME for the cluster and at least one HOST".into()));
         }
         "init" => ClusterAsk::Init { name: words.remove(0), hosts: words },
-        "install" | "up" | "down" | "remove" | "mend" => {
+        "install" | "up" | "upgrade" | "down" | "remove" | "mend" => {
             nothing_left(&args.words, Command::Cluster)?;
-            let step = match what {
-                "install" => Some(Step::Install),
-                "up" => Some(Step::Up),
-                "down" => Some(Step::Down),
-                "remove" => Some(Step::Remove),
-                _ => None,
-            };
-            let ssh = ssh(args.ssh.as_deref());
-            ClusterAsk::Step(OverSsh { step, program: program::to_copy()?, on: args.on, ssh })
+            over_ssh(what, args)?
         }
         "doctor" => {
             nothing_left(&args.words, Command::Cluster)?;
@@ -248,6 +262,23 @@ pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAs
         }
     };
     Ok((identity, ask))
+}
+
+/// What `cluster` does over ssh.
+fn over_ssh(what: &str, args: TypedArgs) -> Result<ClusterAsk, Usage> {
+    let step = match what {
+        "install" => Some(Step::Install),
+        "up" => Some(Step::Up),
+        "down" => Some(Step::Down(DOWN_SECONDS)),
+        "remove" => Some(Step::Remove),
+        _ => None,
+    };
+    let ssh = ssh(args.ssh.as_deref());
+    let over_ssh = OverSsh { step, program: program::to_copy()?, on: args.on, ssh };
+    Ok(match what {
+        "upgrade" => ClusterAsk::Upgrade(over_ssh, args.timeout.unwrap_or(UPGRADE)),
+        _ => ClusterAsk::Step(over_ssh),
+    })
 }
 
 fn words(words: &[OsString]) -> Result<Vec<String>, Usage> {

@@ -16,7 +16,7 @@ mod volumes;
 pub(crate) use cluster_plan::{cluster_plan, exchange, probe};
 pub(crate) use cluster_tables::{is_table_safe, table_lines, table_list, table_loaded, table_status};
 pub(crate) use columns::{counted, seconds, traffic};
-pub(crate) use nodes::{cluster, cluster_doctor, jobs, pings, steps, whole};
+pub(crate) use nodes::{cluster, cluster_doctor, jobs, pings, steps, version, whole};
 pub(crate) use plan::plan;
 pub(crate) use pump::{left_out, pump};
 pub(crate) use receipt::receipt;

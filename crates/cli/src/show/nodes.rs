@@ -1,7 +1,7 @@
 //! Jobs and clusters as text.
 
 use thalweg_api::{
-    ClusterDoctor, ClusterReport, ExecReport, HostSteps, JobList, JobReport, JobState, Verdict,
+    ClusterDoctor, ClusterReport, ExecReport, HostSteps, JobList, JobReport, JobState, NodeStatus, Verdict,
 };
 use thalweg_base::units::Bytes;
 
@@ -10,13 +10,16 @@ use super::{seconds, sorts};
 /// A cluster, a host on each line.
 pub(crate) fn cluster(report: &ClusterReport) -> String {
     let mut rows = vec![
-        ["host", "address", "state", "epoch", "links", "jobs", "memory", "answer"].map(String::from).to_vec(),
+        ["host", "address", "state", "version", "epoch", "links", "jobs", "memory", "answer"]
+            .map(String::from)
+            .to_vec(),
     ];
     for host in &report.hosts {
         let mut row = vec![host.host.clone(), host.address.clone()];
         match (&host.status, &host.error) {
             (Some(status), _) => row.extend([
                 "up".to_string(),
+                version(status),
                 status.epoch.to_string(),
                 status.links.to_string(),
                 status.jobs_running.to_string(),
@@ -28,6 +31,12 @@ pub(crate) fn cluster(report: &ClusterReport) -> String {
         rows.push(row);
     }
     format!("cluster {}, epoch {}\n{}", report.name, report.epoch, left(&rows))
+}
+
+/// A node's version, with the first digits of its build if it tells that.
+pub(crate) fn version(NodeStatus { version, build, .. }: &NodeStatus) -> String {
+    const DIGITS: usize = 8;
+    format!("{version} {}", build.get(..DIGITS).unwrap_or(build)).trim_end().to_string()
 }
 
 /// For each host the number of checks, and the findings that need a remedy.

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use thalweg_api::{SshGreeting, to_json};
 use thalweg_block::Pool;
-use thalweg_wire::{Heard, Incoming, Link, Outgoing, Pipes, Role, TemporaryIdentity, Terms, VERSION, new_id};
+use thalweg_wire::{
+    Heard, Incoming, Link, Outgoing, Pipes, Role, TemporaryIdentity, Terms, VERSIONS, new_id,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::support::{Outcome, Place, Running, peak_of};
@@ -187,7 +189,7 @@ impl Far {
         let temporary = TemporaryIdentity::new(meeting, Role::Node).ok()?;
         let greets =
             SshGreeting { meeting: meeting.to_string(), authority: temporary.authority(), address: None };
-        let line = format!("thalweg-pump {VERSION} {}", to_json(&greets));
+        let line = format!("thalweg-pump {VERSIONS} {}", to_json(&greets));
         channel.say(&line, Duration::from_secs(5)).ok()?;
         let Ok(Heard::Line(_)) = channel.hear(|| true) else { return None };
         let terms = Terms { block_bytes: FRAME_BYTES as u32, ..Terms::default() };

@@ -5,6 +5,8 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{Error, JobFault, Result};
 use thalweg_wire::{LinkError, What, message};
 
+use crate::error::{DRAINS, SHUTTING_DOWN};
+
 use super::{ATTEMPTS_MAX, Coordinator, LOOK};
 
 /// How long to wait for a better cause when a node reports a failure: a node that only misses another one notices that
@@ -201,6 +203,8 @@ impl Coordinator<'_> {
 /// What the end of a link or a stream shows about a node.
 pub(super) fn reason_of(why: &LinkError) -> (Reason, String) {
     match &why.what {
+        // It will not take part, and others can.
+        What::Aborted(text) if [DRAINS, SHUTTING_DOWN].contains(&&**text) => (Reason::Lost, text.clone()),
         // It did not get as far as an attempt.
         What::Aborted(text) => (Reason::Said(Trouble::Asked), text.clone()),
         _ => (Reason::Lost, why.to_string()),
