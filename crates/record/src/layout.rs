@@ -216,6 +216,16 @@ impl Layout {
         (missing <= more.len()).then_some(missing)
     }
 
+    /// As [`Layout::completes`], for a record of which `len` bytes have come, and `start` are only the first of them, but
+    /// more than determine its length.
+    pub(crate) fn completes_long(self, start: &[u8], len: usize, more: &[u8]) -> Option<usize> {
+        let missing = match self {
+            Layout::Lines => self.length(more)?,
+            _ => self.length(start)? - len,
+        };
+        (missing <= more.len()).then_some(missing)
+    }
+
     /// The offset of the first record that begins in a piece of a file or right after it. The file has `before` bytes
     /// before the piece. `None` if no record begins there, or if the piece does not determine where.
     #[inline]

@@ -6,6 +6,7 @@
 //! Non-goals: files, threads, time.
 
 mod bytes;
+mod carry;
 mod check;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
@@ -30,7 +31,9 @@ pub use key::{Key, KeyError, WINDOW_BYTES, common_prefix};
 pub use layout::{KeyPart, KeyPartError, Layout, Walk, records_in};
 pub use newlines::{Newlines, newlines};
 pub use packed::{pack_sample, unpack_sample};
-pub use proof::{Chain, Prover, add_proof, add_record, counted, file_bytes, record_hash, same_records};
+pub use proof::{
+    Chain, Prover, add_hash, add_proof, add_record, counted, file_bytes, record_hash, same_records,
+};
 pub use split_points::{
     SPLIT_KEY_BYTES_MAX, SplitPoint, SplitPoints, choose_split_points, choose_split_points_by_bytes,
     choose_weighted_split_points, keep_every, thin_sample,

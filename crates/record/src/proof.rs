@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use thalweg_api::{LongEnd, PieceEnd, Proof};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::carry::{Carry, LongRecord};
 use crate::in_place::same;
 use crate::{InPlace, Key, Layout, each_record};
 
@@ -37,8 +38,9 @@ pub fn add_record(proof: &mut Proof, record: &[u8]) {
     add_hash(proof, record.len(), record_hash(record));
 }
 
+/// Adds a record of this length with this hash to the sums of a proof.
 #[inline(always)]
-fn add_hash(proof: &mut Proof, len: usize, hash: u128) {
+pub fn add_hash(proof: &mut Proof, len: usize, hash: u128) {
     proof.records += 1;
     proof.bytes += len as u64;
     proof.checksum = proof.checksum.wrapping_add(hash);
@@ -145,7 +147,7 @@ pub struct Prover {
     /// The last complete record, if it is not in the bytes at hand.
     last: Kept,
     /// The start of an unfinished record.
-    carry: Vec<u8>,
+    carry: Carry,
     /// Neighbours that count as ordered until [`Prover::settle`] compares them.
     doubts: Vec<Doubt>,
 }
@@ -161,7 +163,7 @@ impl Prover {
             keep_bytes: usize::MAX,
             first: Kept::default(),
             last: Kept::default(),
-            carry: Vec::new(),
+            carry: Carry::default(),
             doubts: Vec::new(),
         }
     }
@@ -216,20 +218,24 @@ impl Prover {
         if let Some(last) = previous {
             self.keep_last(last.record);
         }
-        self.carry.extend_from_slice(&bytes[end..]);
+        self.carry.extend(&self.key, self.keep_bytes, &bytes[end..]);
     }
 
     /// Completes a record that began in earlier bytes, and returns the remaining bytes.
     fn finish_carry<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let Some(missing) = self.layout.completes(&self.carry, bytes) else {
-            self.carry.reserve_exact(bytes.len());
-            self.carry.extend_from_slice(bytes);
+        let Some(missing) = self.carry.completes(self.layout, bytes) else {
+            self.carry.extend(&self.key, self.keep_bytes, bytes);
             return &[];
         };
         let mut carry = std::mem::take(&mut self.carry);
-        carry.extend_from_slice(&bytes[..missing - self.layout.end_bytes()]);
-        self.one(&carry);
-        self.keep_last(&carry);
+        carry.extend(&self.key, self.keep_bytes, &bytes[..missing - self.layout.end_bytes()]);
+        if let Some(record) = carry.whole() {
+            self.one(record);
+            self.keep_last(record);
+        }
+        if let Some(long) = carry.long(&self.key, self.keep_bytes) {
+            self.one_long(long);
+        }
         carry.clear();
         self.carry = carry;
         // An empty open line looks like no open line; both end here.
@@ -255,9 +261,15 @@ impl Prover {
     }
 
     fn count(&mut self, order: Ordering, record: &[u8]) -> u128 {
+        self.saw(order);
+        self.add(record)
+    }
+
+    /// Counts how two neighbours compare.
+    #[inline(always)]
+    fn saw(&mut self, order: Ordering) {
         self.proof.unordered += u64::from(order == Ordering::Greater);
         self.proof.duplicates += u64::from(order == Ordering::Equal);
-        self.add(record)
     }
 
     #[inline(always)]
@@ -284,6 +296,22 @@ impl Prover {
             self.order_before(&next)
         };
         self.count(order, record)
+    }
+
+    /// Adds a record that is too long to be in memory; the one before it, if any, is in `last`.
+    fn one_long(&mut self, record: LongRecord) {
+        let LongRecord { len, hash, normal } = record;
+        let next = Kept { record: Vec::new(), long: Some(normal), len };
+        let order = match self.proof.records {
+            0 => Ordering::Less,
+            _ => self.order_before(&next),
+        };
+        if self.proof.records == 0 {
+            self.first = next.clone();
+        }
+        self.saw(order);
+        add_hash(&mut self.proof, len, if self.hashing { hash } else { 0 });
+        self.last = next;
     }
 
     fn keep_last(&mut self, record: &[u8]) {
@@ -322,8 +350,7 @@ impl Prover {
             self.first = next.first.clone();
         } else {
             let order = self.order_before(&next.first);
-            self.proof.unordered += u64::from(order == Ordering::Greater);
-            self.proof.duplicates += u64::from(order == Ordering::Equal);
+            self.saw(order);
         }
         let before = file_bytes(self.layout, &self.proof);
         self.doubts.extend(next.doubts.iter().map(|doubt| Doubt { at: before + doubt.at, ..*doubt }));

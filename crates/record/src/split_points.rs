@@ -231,6 +231,15 @@ impl SplitPoints {
         if low == high { low } else { self.locate_between(key, record, origin, low, high) }
     }
 
+    /// The last origin with which a record with this key is still in range `index`, in which another with this key is.
+    pub fn last_origin(&self, key: &Key, record: &[u8], index: usize) -> u64 {
+        let is_its_key = |bound: &&SplitPoint| {
+            key.compare_start(record, 0, &self.base).is_eq()
+                && key.compare_with_normal(record, self.base.len(), &bound.normal).is_eq()
+        };
+        self.split_points.get(index).filter(is_its_key).map_or(u64::MAX, |bound| bound.origin)
+    }
+
     /// Searches the split points from `low` to `high`.
     #[inline(never)]
     fn locate_between(&self, key: &Key, record: InPlace<'_>, origin: u64, low: usize, high: usize) -> usize {
@@ -346,6 +355,10 @@ mod tests {
                 let record = shape(if shares { format!("{prefix}{t}") } else { t });
                 let at = split_points.locate(&key, record[..].into(), origin);
                 prop_assert_eq!(at, truth(&key, &chosen, &record, origin));
+                let last = split_points.last_origin(&key, &record, at);
+                for later in origin..origin + 60 {
+                    prop_assert_eq!(truth(&key, &chosen, &record, later) == at, later <= last);
+                }
                 let shared = split_points.shared_in(at);
                 if at > 0 {
                     let normal = key.normal(&record, usize::MAX);

@@ -28,10 +28,12 @@ use thalweg_block::{Block, Pool, Reservation, SharedBlock};
 use thalweg_io::{Done, Queue};
 use thalweg_pump::{Inputs, Meters, Sink};
 use thalweg_record::{
-    InPlace, Key, Layout, SplitPoints, TAG_BYTES, Tags, add_proof, add_record, each_record,
+    InPlace, Key, Layout, SplitPoints, TAG_BYTES, Tags, add_hash, add_proof, add_record, each_record,
+    record_hash,
 };
 
 use crate::geometry::KeepFree;
+use crate::in_order::{Before, InBlock, Orders, SoFar};
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
 use crate::range::{RangeStore, Stored};
 use crate::scratch::{Extent, Scratch};
@@ -136,6 +138,8 @@ struct SlotState {
     open: Vec<Option<SharedBlock>>,
     /// The proof of all records before `carry`.
     proof: Proof,
+    /// For each range, the order of its records before `carry`.
+    orders: Vec<SoFar>,
 }
 
 /// Puts a tag in front of every record. Records are then ordered by their tags.
@@ -197,11 +201,22 @@ pub(crate) struct Config<'a> {
     pub(crate) checkpoints: Option<Checkpoints<'a>>,
 }
 
+impl Config<'_> {
+    /// The orders of a range that are noticed. Tagged records are ordered by their tags, which are random.
+    fn orders_noticed(&self) -> Orders {
+        if self.tagging.is_some() { Orders::NONE } else { Orders::of(self.layout) }
+    }
+}
+
 impl<'a> Distribution<'a> {
     /// Starts at the first page, or continues from `resumed`.
     pub(crate) fn new(config: Config<'a>, mut resumed: Resumed) -> Distribution<'a> {
         let ranges = config.split_points.ranges();
         resumed.stores.resize_with(ranges, RangeStore::default);
+        let noticed = config.orders_noticed();
+        // What an earlier run has distributed was not compared.
+        let order = |store: &RangeStore| SoFar::new(if store.records > 0 { Orders::NONE } else { noticed });
+        let orders = resumed.stores.iter().map(order).collect();
         if let Some(checkpoints) = &config.checkpoints {
             checkpoints.lock().noted = resumed.stores.iter().map(|s| s.pages.len()).collect();
         }
@@ -214,6 +229,7 @@ impl<'a> Distribution<'a> {
                 carry_place: resumed.carry_place,
                 open: (0..ranges).map(|_| None).collect(),
                 proof: resumed.proof,
+                orders,
             }),
             stores: resumed.stores.into_iter().map(Mutex::new).collect(),
             excess: AtomicU64::new(config.excess),
@@ -225,13 +241,16 @@ impl<'a> Distribution<'a> {
 
     /// Makes a lane. `queue` is its own queue to scratch.
     pub(crate) fn lane(&self, queue: Box<dyn Queue>) -> DistributeLane<'_, 'a> {
+        let ranges = self.config.split_points.ranges();
+        let wanted = Wanted { bytes: 0, records: 0, order: InBlock::new(self.config.orders_noticed()) };
         DistributeLane {
             shared: self,
             queue,
             ids: Vec::new(),
-            places: (0..self.config.split_points.ranges()).map(|_| Vec::new()).collect(),
-            wanted: vec![(0, 0); self.config.split_points.ranges()],
+            places: (0..ranges).map(|_| Vec::new()).collect(),
+            wanted: vec![wanted; ranges],
             touched: Vec::new(),
+            before: None,
             proof: Proof::default(),
             padding: 0,
         }
@@ -256,7 +275,8 @@ impl<'a> Distribution<'a> {
         assert!(slot.carry.is_empty() || self.config.ahead.is_none(), "the last record of a stream is whole");
         let mut stores: Vec<RangeStore> =
             self.stores.into_iter().map(|s| s.into_inner().expect("no lane panics")).collect();
-        for (store, open) in stores.iter_mut().zip(slot.open) {
+        for ((store, open), order) in stores.iter_mut().zip(slot.open).zip(slot.orders) {
+            store.order = order.order();
             if let Some(fill) = open {
                 let block = fill.seal().expect("every lane has committed its places");
                 *store.pages.last_mut().expect("an open page is listed") = Stored::Resident(Box::new(block));
@@ -271,6 +291,22 @@ impl<'a> Distribution<'a> {
     }
 }
 
+/// The records of a block that belong to one range.
+#[derive(Clone)]
+struct Wanted {
+    bytes: u64,
+    records: u64,
+    order: InBlock,
+}
+
+impl Wanted {
+    #[inline(always)]
+    fn add(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.records += 1;
+    }
+}
+
 /// One lane of a distribution: a sink for blocks of the input.
 pub(crate) struct DistributeLane<'d, 'a> {
     shared: &'d Distribution<'a>,
@@ -278,9 +314,10 @@ pub(crate) struct DistributeLane<'d, 'a> {
     /// Range and length of each record that lies completely in the block.
     ids: Vec<(u32, u32)>,
     places: Vec<Vec<Reservation>>,
-    /// For each range, the bytes and records in the block that belong to it.
-    wanted: Vec<(u64, u64)>,
+    /// For each range, what in the block belongs to it.
+    wanted: Vec<Wanted>,
     touched: Vec<u32>,
+    before: Option<Before>,
     proof: Proof,
     /// The place of a record minus its origin, in the file of the block.
     padding: u64,
@@ -291,9 +328,10 @@ impl DistributeLane<'_, '_> {
     /// the last one.
     fn classify(&mut self, block: &Block, first: usize) -> usize {
         self.ids.clear();
+        self.before = None;
         let offset = block.offset();
         each_record!(self.shared.config.layout, block, first, |at, record, len| {
-            self.classify_one(record, len, offset + at as u64);
+            self.classify_one(block, at, record, len, offset + at as u64);
         })
     }
 
@@ -314,19 +352,36 @@ impl DistributeLane<'_, '_> {
     }
 
     #[inline(always)]
-    fn classify_one(&mut self, record: InPlace<'_>, len: usize, place: u64) {
+    fn classify_one(&mut self, block: &[u8], at: usize, record: InPlace<'_>, len: usize, place: u64) {
         let shared = self.shared;
-        if shared.config.hashing {
-            add_record(&mut self.proof, record.alone());
+        let own = at..at + record.len();
+        if let Some(before) = &mut self.before
+            && self.wanted[before.id].order.is_repeat(block, &own)
+        {
+            let limit =
+                || shared.config.split_points.last_origin(shared.config.key, record.alone(), before.id);
+            if place <= *before.last_place.get_or_insert_with(limit) {
+                add_hash(&mut self.proof, record.len(), before.hash);
+                self.ids.push((before.id as u32, len as u32));
+                let wanted = &mut self.wanted[before.id];
+                wanted.order.repeats(own);
+                return wanted.add(len);
+            }
         }
+        let hash = if shared.config.hashing { record_hash(record.alone()) } else { 0 };
+        add_hash(&mut self.proof, record.len(), hash);
         let (id, tag_bytes) = self.locate(record, place);
         self.ids.push((id as u32, len as u32));
         let wanted = &mut self.wanted[id];
-        if wanted.1 == 0 {
+        let is_first = wanted.records == 0;
+        if is_first {
             self.touched.push(id as u32);
         }
-        wanted.0 += (tag_bytes + len) as u64;
-        wanted.1 += 1;
+        if wanted.order.orders.is_any() {
+            wanted.order.add(shared.config.key, block, own, is_first);
+            self.before = Some(Before { id, hash, last_place: None });
+        }
+        wanted.add(tag_bytes + len);
     }
 
     /// The range of the record at `place`, and the length of the tag that is put in front of it.
@@ -390,7 +445,9 @@ impl DistributeLane<'_, '_> {
         }
         let touched = std::mem::take(&mut self.touched);
         for &id in &touched {
-            let (bytes, records) = std::mem::take(&mut self.wanted[id as usize]);
+            let wanted = &mut self.wanted[id as usize];
+            slot.orders[id as usize].add_block(shared.config.key, block, &mut wanted.order);
+            let (bytes, records) = (std::mem::take(&mut wanted.bytes), std::mem::take(&mut wanted.records));
             self.reserve(&mut slot, id as usize, bytes, records, &mut done)?;
             // Reservations are used from the end.
             self.places[id as usize].reverse();
@@ -484,6 +541,7 @@ impl DistributeLane<'_, '_> {
             add_record(&mut self.proof, record);
         }
         let (id, _) = self.locate(record.into(), slot.carry_place);
+        slot.orders[id].add(shared.config.key, record);
         if sabotage::strikes("drop-record") {
             return Ok(());
         }
@@ -618,9 +676,14 @@ impl DistributeLane<'_, '_> {
     }
 
     /// Copies the records of the block into their reservations, and handles the pages that this completes.
-    fn copy(&mut self, block: &Block, first: usize) -> Result<()> {
+    fn copy(&mut self, block: &Block, (first, last): (usize, usize)) -> Result<()> {
         let mut from = first;
         let mut done = Vec::new();
+        if let (&[id], None) = (&self.touched[..], &self.shared.config.tagging) {
+            // As most blocks of an input in order.
+            push_all(&mut self.places[id as usize], &block[first..], last - first, &mut done);
+            self.ids.clear();
+        }
         for &(id, len) in &self.ids {
             let tag = self.tag(block.offset() + from as u64);
             let places = &mut self.places[id as usize];
@@ -725,7 +788,7 @@ impl Sink for DistributeLane<'_, '_> {
         let first = self.first_record(&block, page, before)?;
         let last = self.classify(&block, first);
         self.in_slot(&block, before == 0, (first, last))?;
-        self.copy(&block, first)
+        self.copy(&block, (first, last))
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -11,6 +11,7 @@ mod forecast;
 pub mod fuzz;
 mod geometry;
 mod handover;
+mod in_order;
 mod interpolation_sort;
 mod job;
 mod leftover;

@@ -10,6 +10,7 @@
 //! blocks.
 //! Non-goals: sorting; loading pages.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use thalweg_block::Block;
@@ -134,6 +135,25 @@ impl Pages {
                 None => len += piece.len(),
             }
         }
+    }
+
+    /// The start of the last of some records that do not cross segments.
+    pub(crate) fn start_of_last(&self, layout: Layout, records: Range<u64>) -> u64 {
+        if let Some(n) = layout.fixed_bytes() {
+            return records.end - n as u64;
+        }
+        let mut to = records.end - layout.end_bytes() as u64;
+        while to > records.start {
+            let index = ((to - 1) >> self.shift) as usize;
+            let from = records.start.max(self.place_of(index));
+            let in_page = |place: u64| (place - self.place_of(index)) as usize;
+            let before = &self.page(index)[in_page(from)..in_page(to)];
+            match layout.whole(before) {
+                0 => to = from,
+                end => return from + end as u64,
+            }
+        }
+        records.start
     }
 
     /// Prefetches the cache lines of the first `len` bytes at `place`: at most three, inside the page.

@@ -5,7 +5,8 @@
 //! this lane's chunks of the record's bucket. Records that cross pages are added when the partition is sealed, from
 //! the bounds that were stored for each page. If the start of a record is known only from the record before it, one
 //! lane at a time walks over the pages that have arrived without a gap.
-//! Invariant: every record has one entry in one bucket. Buckets are (low, high] ranges of (key, place).
+//! If the records of the range are in order, or in reverse order, a bucket has a stretch of pages instead of entries.
+//! Invariant: every record is in one bucket. Buckets are (low, high] ranges of (key, place).
 //! Non-goals: sorting; deciding what fits in memory, which the geometry does.
 
 use std::sync::{Mutex, OnceLock};
@@ -16,6 +17,7 @@ use thalweg_record::{
 };
 
 use crate::entry::{Entries, addressable_bytes};
+use crate::in_order::{Order, Stretch, stretches};
 use crate::pages::Pages;
 
 /// Keys sampled for each part of a bucket that is split.
@@ -32,6 +34,8 @@ pub(crate) struct Bucket {
     pub(crate) records: u64,
     /// Bytes of its records in the output, with terminators.
     pub(crate) bytes: u64,
+    /// In place of entries, if the range is in order.
+    pub(crate) stretch: Option<Stretch>,
 }
 
 /// The configuration of a partition.
@@ -49,6 +53,10 @@ pub(crate) struct Config<'a> {
     /// The maximum bytes of a sample of keys.
     pub(crate) sample_bytes: u64,
     pub(crate) lanes: usize,
+    /// The order of the records. Unless it is mixed, there are no entries.
+    pub(crate) order: Order,
+    /// How many records there are.
+    pub(crate) records: u64,
 }
 
 /// Records in memory and their entries in buckets.
@@ -62,8 +70,10 @@ pub(crate) struct Partition<'a> {
     walked: Mutex<Walked>,
     lanes: Vec<Mutex<LaneScatter>>,
     /// After sealing: the buckets in order, each with the bytes that its windows skip.
-    buckets: OnceLock<Vec<(Mutex<Option<Bucket>>, usize)>>,
+    buckets: OnceLock<Sealed>,
 }
+
+type Sealed = Vec<(Mutex<Option<Bucket>>, usize)>;
 
 /// The number of pages walked over, and the place of the next record.
 #[derive(Default)]
@@ -138,6 +148,9 @@ impl<'a> Partition<'a> {
         pool: &Pool,
     ) -> Result<(), PoolExhausted> {
         self.pages.install(index, block);
+        if self.config.order != Order::Mixed {
+            return Ok(());
+        }
         let mut scatter = self.lanes[lane].lock().expect("no lane panics");
         let page = self.pages.page(index);
         let place = self.pages.place_of(index);
@@ -241,6 +254,31 @@ impl<'a> Partition<'a> {
 
     /// Adds the records that cross pages and joins the buckets of all lanes. Called once, after every page was taken.
     pub(crate) fn seal(&self, pool: &Pool) -> Result<(), PoolExhausted> {
+        let buckets = match self.config.order {
+            Order::Mixed => self.scattered(pool)?,
+            order => self.in_order(order),
+        };
+        assert!(self.buckets.set(buckets).is_ok(), "a part is sealed once");
+        Ok(())
+    }
+
+    /// The buckets of a range in order, one for each stretch.
+    fn in_order(&self, order: Order) -> Sealed {
+        let mut records = self.config.records;
+        let bucket = |stretch: Stretch| {
+            // How many records are in which of them does not matter, so the first has all.
+            let bucket = Bucket {
+                records: std::mem::take(&mut records),
+                bytes: stretch.bytes(),
+                stretch: Some(stretch),
+                ..Bucket::default()
+            };
+            (Mutex::new(Some(bucket)), 0)
+        };
+        stretches(&self.pages, self.config.layout, order).into_iter().map(bucket).collect()
+    }
+
+    fn scattered(&self, pool: &Pool) -> Result<Sealed, PoolExhausted> {
         let mut first = self.lanes[0].lock().expect("no lane panics");
         if self.config.layout.is_found_anywhere() {
             self.add_crossing(&mut first, pool)?;
@@ -264,8 +302,7 @@ impl<'a> Partition<'a> {
                 buckets.extend(parts.into_iter().map(|partition| (Mutex::new(Some(partition)), skip)));
             }
         }
-        assert!(self.buckets.set(buckets).is_ok(), "a part is sealed once");
-        Ok(())
+        Ok(buckets)
     }
 
     /// Splits a bucket that is far larger than the sample predicted, by a sample of its own, so that sorting it needs

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use thalweg_block::Block;
 use thalweg_record::SplitPoint;
 
+use crate::in_order::Order;
 use crate::scratch::{Extent, Scratch};
 
 /// One page of a range.
@@ -42,6 +43,8 @@ pub(crate) struct RangeStore {
     pub(crate) pages: Vec<Stored>,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
+    /// The order of its records, once all of them are there.
+    pub(crate) order: Order,
 }
 
 impl RangeStore {

@@ -3,6 +3,8 @@
 //! Small chunks are read at equal distances, so that the sample is representative whatever the order of the input. At
 //! most a fixed number of records is taken from each chunk.
 
+use std::ops::Range;
+
 use thalweg_base::units::GIB;
 use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Kind, Op, Queue};
@@ -107,13 +109,14 @@ pub(crate) fn add_sparse(
     if !layout.is_found_anywhere() {
         return add_first(sample, inputs, page_bytes, layout, key, (record_max, keys_bytes_max));
     }
-    let (mut record, mut piece) = (Vec::new(), vec![0; SPLIT_KEY_BYTES_MAX]);
+    let mut record = Vec::new();
     let mut left = keys_bytes_max as usize;
     let total_bytes = inputs.pages() * page_bytes;
-    // The end of the last line that was measured: nothing before it has to be read again.
+    let distance = total_bytes / SPARSE_RECORDS;
+    // Nothing before this place has to be read again: a line that was measured ends there, or a file.
     let mut known = 0;
     for i in 0..SPARSE_RECORDS {
-        let place = total_bytes / SPARSE_RECORDS * i;
+        let place = distance * i;
         if place < known {
             continue;
         }
@@ -121,24 +124,27 @@ pub(crate) fn add_sparse(
         let start = input.first_page * page_bytes;
         let in_file = (place - start).min(input.metadata.len.saturating_sub(1));
         let file = input.file()?;
-        let found = match layout.fixed_bytes() {
-            Some(n) => {
-                record.resize(n, 0);
-                let at = in_file / n as u64 * n as u64;
-                (file.read_at(at, &mut record)? == n).then_some(at)
+        let at = match layout.fixed_bytes() {
+            Some(n) => in_file / n as u64 * n as u64,
+            None => {
+                let mut lines = Lines { file: &file, piece: vec![0; SPLIT_KEY_BYTES_MAX] };
+                let Some(line) = lines.at(in_file, known.saturating_sub(start), distance)? else { continue };
+                known = start + line.end + 1;
+                let len = line.end - line.start;
+                sample.longest_seen = sample.longest_seen.max(len);
+                if len > record_max {
+                    // The sort will fail and report how much memory this line needs.
+                    break;
+                }
+                record.resize(len.min(SPLIT_KEY_BYTES_MAX as u64) as usize, 0);
+                line.start
             }
-            None => read_line(&file, in_file, MEASURED_BYTES_MAX, &mut record)?,
         };
-        let Some(at) = found else { continue };
-        if layout.fixed_bytes().is_none() {
-            let more = rest_of_line(&file, at + record.len() as u64, MEASURED_BYTES_MAX, &mut piece)?;
-            let len = record.len() as u64 + more.unwrap_or(MEASURED_BYTES_MAX);
-            sample.longest_seen = sample.longest_seen.max(len);
-            known = start + at + len;
-            if len > record_max {
-                // The sort will fail and report how much memory this line needs.
-                break;
-            }
+        if let Some(n) = layout.fixed_bytes() {
+            record.resize(n, 0);
+        }
+        if file.read_at(at, &mut record)? < record.len() {
+            continue;
         }
         let normal = key.normal(&record, key_limit(keys_bytes_max));
         if !keep(&mut sample.keys, SplitPoint { normal, origin: start + at }, &mut left) {
@@ -178,39 +184,56 @@ fn add_first(
     Ok(())
 }
 
-/// Reads the start of the first line after byte `from`, as much as a split point needs. Returns the line's offset;
-/// `None` if no line begins within about `line_max` bytes.
-fn read_line(
-    file: &thalweg_io::InputFile,
-    from: u64,
-    line_max: u64,
-    line: &mut Vec<u8>,
-) -> Result<Option<u64>> {
-    line.resize(SPLIT_KEY_BYTES_MAX, 0);
-    let Some(rest) = rest_of_line(file, from, line_max, line)? else { return Ok(None) };
-    let begin = from + rest + 1;
-    let n = file.read_at(begin, line)?;
-    line.truncate(memchr::memchr(b'\n', &line[..n]).unwrap_or(n));
-    Ok((n > 0).then_some(begin))
+/// Finds lines in the middle of a file.
+struct Lines<'f> {
+    file: &'f thalweg_io::InputFile,
+    piece: Vec<u8>,
 }
 
-/// Bytes from `from` to the next newline or the end of the file; `None` if they are more than about `line_max`.
-fn rest_of_line(
-    file: &thalweg_io::InputFile,
-    from: u64,
-    line_max: u64,
-    piece: &mut [u8],
-) -> Result<Option<u64>> {
-    let mut len = 0;
-    while len <= line_max {
-        let n = file.read_at(from + len, piece)?;
-        match memchr::memchr(b'\n', &piece[..n]) {
-            Some(end) => return Ok(Some(len + end as u64)),
-            None if n == 0 => return Ok(Some(len)),
-            None => len += n as u64,
+impl Lines<'_> {
+    /// The first line that begins at byte `at` or after it, or, if that line is `long`, the one that `at` is in. A line
+    /// begins at byte `known`. `None` if there is none.
+    fn at(&mut self, at: u64, known: u64, long: u64) -> Result<Option<Range<u64>>> {
+        let before = if at == 0 { 0 } else { self.end(at - 1)? + 1 - at };
+        if before <= long {
+            let start = at + before;
+            let end = self.end(start)?;
+            return Ok(
+                (end > start || self.file.read_at(start, &mut self.piece[..1])? > 0).then_some(start..end)
+            );
         }
+        // Lines so long are few, so all bytes are read once.
+        let (mut start, mut from) = (known, known);
+        while from < at {
+            let n = self.read(from, at)?;
+            if n == 0 {
+                break;
+            }
+            start = memchr::memrchr(b'\n', &self.piece[..n]).map_or(start, |last| from + last as u64 + 1);
+            from += n as u64;
+        }
+        Ok(Some(start..at + before - 1))
     }
-    Ok(None)
+
+    /// The end of the line that the byte at `from` is in: its newline, or the end of the file. A line of more than about
+    /// [`MEASURED_BYTES_MAX`] ends there.
+    fn end(&mut self, from: u64) -> Result<u64> {
+        let mut at = from;
+        while at - from <= MEASURED_BYTES_MAX {
+            let n = self.read(at, u64::MAX)?;
+            match memchr::memchr(b'\n', &self.piece[..n]) {
+                Some(end) => return Ok(at + end as u64),
+                None if n == 0 => break,
+                None => at += n as u64,
+            }
+        }
+        Ok(at)
+    }
+
+    fn read(&mut self, from: u64, to: u64) -> Result<usize> {
+        let n = (self.piece.len() as u64).min(to - from) as usize;
+        Ok(self.file.read_at(from, &mut self.piece[..n])?)
+    }
 }
 
 fn submit_chunk(

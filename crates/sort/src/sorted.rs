@@ -27,6 +27,7 @@ use thalweg_record::{Key, Layout, Prover, SplitPoints, add_proof, add_record, co
 
 use crate::assemble::{Assembler, Cursor};
 use crate::geometry::{BUCKET_ENTRIES, entry_pages};
+use crate::in_order::{Order, Stretch};
 use crate::order::Ordered;
 use crate::output_notes::{JobEnd, Joined, Notes, ResumePoint};
 use crate::pages::Pages;
@@ -153,6 +154,7 @@ impl<'a> Sorted<'a> {
             lane,
             queue,
             ordered: Ordered::new(self.config.unique),
+            stretches: VecDeque::new(),
             gathering: None,
             finished: Vec::new(),
             loading: Vec::new(),
@@ -212,6 +214,9 @@ impl<'a> Sorted<'a> {
     fn needs(&self, range: &Range) -> (usize, usize) {
         let spilled = range.store.pages.iter().filter(|p| matches!(p, Stored::Spilled(_))).count();
         let config = &self.config;
+        if self.order_of(range) != Order::Mixed {
+            return (spilled, 0);
+        }
         let buckets = range.split_points.len() + 1;
         let page_bytes = config.pool.block_size();
         (
@@ -221,9 +226,17 @@ impl<'a> Sorted<'a> {
         )
     }
 
+    /// The order in which the records of a range are copied without sorting them. Sorting finds repeats, and leaves out
+    /// tags.
+    fn order_of(&self, range: &Range) -> Order {
+        let is_copied = !self.config.unique && self.config.tag_bytes == 0;
+        if is_copied { range.store.order } else { Order::Mixed }
+    }
+
     fn admit(&self, state: &mut State<'a>, range: Range, needed: usize) {
         let config = &self.config;
         let resident = range.store.pages.iter().filter(|p| matches!(p, Stored::Resident(_))).count();
+        let order = self.order_of(&range);
         let partition = Partition::new(
             partition::Config {
                 key: config.key,
@@ -234,6 +247,8 @@ impl<'a> Sorted<'a> {
                 bucket_entries_max: config.job_entries.max(BUCKET_ENTRIES) * 2,
                 sample_bytes: config.sample_bytes,
                 lanes: config.lanes,
+                order,
+                records: range.store.records,
             },
             Pages::new(config.pool.block_size(), range.store.pages.iter().map(Stored::len)),
         );
@@ -334,6 +349,8 @@ struct Gathering<'a> {
     /// The index of the next entry, and how many bytes of its record are written.
     at: usize,
     written: usize,
+    /// What is left of the current piece of a stretch.
+    piece: std::ops::Range<u64>,
     /// The proof of the records that were dropped.
     dropped: Proof,
 }
@@ -344,6 +361,8 @@ pub(crate) struct SortedLane<'s, 'a> {
     lane: usize,
     queue: Box<dyn Queue>,
     ordered: Ordered,
+    /// Records of the job that are in order.
+    stretches: VecDeque<Stretch>,
     gathering: Option<Gathering<'a>>,
     finished: Vec<Block>,
     /// Reads in flight: the range, the index of the page, and its extent.
@@ -406,8 +425,14 @@ impl<'a> SortedLane<'_, 'a> {
         let partition = &job.range.partition;
         self.ordered.clear();
         for index in job.buckets.clone() {
-            let (bucket, skip) = partition.take_bucket(index);
-            self.ordered.append(partition, bucket, skip);
+            let (mut bucket, skip) = partition.take_bucket(index);
+            match bucket.stretch.take() {
+                Some(stretch) => {
+                    self.shared.records.fetch_add(bucket.records, Ordering::Relaxed);
+                    self.stretches.push_back(stretch);
+                }
+                None => self.ordered.append(partition, bucket, skip),
+            }
         }
         if self.ordered.entries.len() > 1 && sabotage::strikes("swap-order") {
             self.ordered.entries.swap(0, 1);
@@ -447,12 +472,43 @@ impl<'a> SortedLane<'_, 'a> {
             .reserve(job.index, take, prover, config.proving, stopped)
             .ok_or(Error::Stopped)?;
         self.shared.records.fetch_add(self.ordered.entries.len() as u64, Ordering::Relaxed);
-        self.gathering = Some(Gathering { job, cursor, at: 0, written: 0, dropped });
+        self.gathering = Some(Gathering { job, cursor, at: 0, written: 0, piece: 0..0, dropped });
         Ok(())
+    }
+
+    /// Copies records that are in order to the output until a block is full. Returns whether all are copied.
+    fn gather_in_order(&mut self) -> bool {
+        let Some(now) = &mut self.gathering else { return true };
+        let pages = &now.job.range.partition.pages;
+        let mut unproved = 0;
+        loop {
+            while now.piece.start < now.piece.end {
+                let (bytes, len) = (pages.from(now.piece.start), now.piece.end - now.piece.start);
+                let n = now.cursor.push_start(bytes, bytes.len().min(len as usize));
+                now.piece.start += n as u64;
+                unproved += n;
+                if now.cursor.has_finished() {
+                    self.finished.extend(now.cursor.drain_finished());
+                    return false;
+                }
+            }
+            if unproved >= PROVE_STEP_BYTES {
+                now.cursor.prove_written();
+                unproved = 0;
+            }
+            let Some(first) = self.stretches.front_mut() else { return true };
+            match first.next(pages, self.shared.config.layout) {
+                Some(piece) => now.piece = piece,
+                None => drop(self.stretches.pop_front()),
+            }
+        }
     }
 
     /// Copies records to the output until a block is full or the job is done.
     fn gather(&mut self) {
+        if !self.gather_in_order() {
+            return;
+        }
         let Some(now) = &mut self.gathering else { return };
         let partition = &now.job.range.partition;
         let (pages, entries) = (&partition.pages, partition.entries());

@@ -6,6 +6,7 @@ mod support;
 use support::data::{Shape, as_lines, as_prefixed, random, records};
 use support::{Case, MEMORY_MIN, Stage, down, up};
 use thalweg_base::rng::Rng;
+use thalweg_sort::Watch;
 
 #[test]
 fn a_sort_in_a_process_of_its_own() {
@@ -121,4 +122,38 @@ fn records_of_a_mebibyte() {
     let mut input = vec![0; 19 << 20];
     random(&mut Rng::new(1), &mut input);
     Stage::real().sorts_alone(&Case::fixed(1 << 20, input));
+}
+
+/// Counts how often the first pass begins.
+#[derive(Default)]
+struct Begun(std::sync::atomic::AtomicUsize);
+
+impl Watch for Begun {
+    fn begin(&self, stage: &str, _: u64, _: u64, _: u64) {
+        self.0.fetch_add(usize::from(stage == "read+distribute"), std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// The sample did not measure the first line, so the whole sort was planned again, and read the last line again for each
+/// of its places in it. Lines so long are now measured once each, wherever the longest of them is.
+#[test]
+fn a_few_huge_lines_are_planned_once() {
+    const LENS: [usize; 3] = [12_000_000, 9_000_000, 2_000_000];
+    let mut rng = Rng::new(6);
+    for turn in 0..3 {
+        let mut lines: Vec<Vec<u8>> = LENS.iter().map(|len| vec![0; *len]).collect();
+        lines.iter_mut().for_each(|line| random(&mut rng, line));
+        lines.rotate_left(turn);
+        for inputs in [
+            vec![as_lines(&lines, false)],
+            lines.iter().map(|line| as_lines(&[line.clone()], true)).collect(),
+        ] {
+            let case = Case { inputs, ..Case::lines(vec![]).within(512 << 20) };
+            let (stage, begun) = (Stage::real(), Begun::default());
+            let sort = stage.set(&case);
+            let receipt = stage.run(&case, &sort, &begun).unwrap();
+            case.expected().is(&stage.get("out/sorted").unwrap(), &receipt);
+            assert_eq!(begun.0.into_inner(), 1, "{turn}");
+        }
+    }
 }
