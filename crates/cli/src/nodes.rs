@@ -66,13 +66,11 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Failure> {
     let cancel = Cancel::default();
     let stop = cancel.clone();
     on_signals(move |signal| stop.cancel(signal))?;
-    let mut output = Output { gather: asked.gather, ..Output::default() };
-    // Standard output is reserved for the object, which includes gathered output.
-    let quiet = how.json && !asked.gather;
+    // Standard output is reserved for the object, which then has the output of the hosts.
+    let mut output = Output { gather: asked.gather || how.json, ..Output::default() };
     let mut unwritten = None;
     let mut said = thalweg::nodes::exec(&asked.options, &cancel, |host, channel, bytes| {
-        let shown = if quiet { Ok(()) } else { output.take(host, channel, bytes) };
-        if let (Err(why), None) = (shown, &unwritten) {
+        if let (Err(why), None) = (output.take(host, channel, bytes), &unwritten) {
             unwritten = Some(why);
             cancel.cancel(SIGPIPE);
         }

@@ -1,4 +1,4 @@
-//! What /proc says of the threads whose requests the kernel sends: their signals and groups.
+//! What /proc says of the threads whose requests the kernel sends: their signals, groups and capabilities.
 //!
 //! Non-goals: threads that this process cannot see, as those of another container: they have no signals and no groups.
 
@@ -8,6 +8,9 @@ use fuser::Request;
 
 /// SIGKILL, which cannot be blocked.
 const KILL: u64 = 1 << (libc::SIGKILL - 1);
+
+/// The number of a capability, as in linux/capability.h.
+const CAP_FSETID: u32 = 4;
 
 fn status(task: u32) -> Option<String> {
     let status = thalweg_io::small::read(Path::new(&format!("/proc/{task}/status")));
@@ -21,6 +24,16 @@ pub(crate) fn is_in_group(request: &Request, group: u32) -> bool {
         groups.is_some_and(|groups| groups.split_whitespace().any(|own| own.parse() == Ok(group)))
     };
     request.uid() == 0 || request.gid() == group || status(request.pid()).is_some_and(is_member)
+}
+
+/// Whether the bits that set the user and group of programs stay when the caller writes (CAP_FSETID).
+pub(crate) fn keeps_bits(request: &Request) -> bool {
+    let capabilities = |status: String| {
+        let found = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+        u64::from_str_radix(found.trim(), 16).ok()
+    };
+    let known = status(request.pid()).and_then(capabilities);
+    known.map_or(request.uid() == 0, |known| known >> CAP_FSETID & 1 == 1)
 }
 
 /// The pending signals that a thread does not block, and those of its process.

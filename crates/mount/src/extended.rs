@@ -13,9 +13,7 @@ use crate::fs::{Result, refused};
 
 /// The value of an attribute.
 pub(crate) fn get(volume: &Volume, inode: u64, name: &[u8]) -> Result<Vec<u8>> {
-    let all = volume.attributes_of(inode)?;
-    let found = all.into_iter().find(|(found, _)| found == name);
-    found.map(|(_, value)| value).ok_or_else(|| refused(missing(name)))
+    volume.attribute_of(inode, name)?.ok_or_else(|| refused(missing(name)))
 }
 
 /// Sets an attribute to this value, with the flags of setxattr(2).

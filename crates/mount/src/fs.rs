@@ -22,8 +22,8 @@ use fuser::{
 };
 use thalweg_base::clock;
 use thalweg_volume::{
-    Edit, Error, Hint, How, Inode, Kind, Lock, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming, Stamp,
-    Volume,
+    Edit, Error, File, Hint, How, Inode, Kind, Lock, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming,
+    Stamp, Volume,
 };
 
 use crate::directories::Directories;
@@ -32,7 +32,7 @@ use crate::locks::{Asked, MountLocks, Reply};
 use crate::news::News;
 use crate::pages::{Pages, Past};
 use crate::removed::Removed;
-use crate::{Kernel, Options, attributes, extended, ranges};
+use crate::{Kernel, Options, attributes, extended, privileges, ranges};
 
 /// How long the kernel may cache a name or attributes: changes by other mounts show that late.
 const BELIEVED: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ const ACCESS_NOTED_NS: i64 = 24 * 3600 * 1_000_000_000;
 const UNKNOWN: u64 = 0xffff_ffff;
 /// The unit in which space is reported.
 const ROOM_UNIT: u64 = 4096;
-
+/// The inodes that may still be made, as far as anybody is told.
 const FREE_INODES: u64 = 1 << 32;
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
@@ -140,46 +140,39 @@ impl MountedFs {
         request: &Request,
         place: Place,
         kind: Kind,
-        (mode, umask): (u32, u32),
+        modes: (u32, u32),
         target: &[u8],
     ) -> Result<Inode> {
-        let (user, group) = (request.uid(), request.gid());
-        let new = New { kind, mode: mode & 0o7777, umask, user, group, target: target.to_vec() };
-        self.volume.create_at(place, new)
+        self.volume.create_at(place, new(request, kind, modes, target))
     }
 
     /// Notes a read, if that is worth a note: once after each change, and once a day. If the note cannot be written,
     /// for example because the manager's disk is full, the read still succeeds.
-    fn accessed(&self, inode: u64, (accessed_ns, changed_ns): (i64, i64)) {
+    fn accessed(&self, (accessed_ns, changed_ns): (i64, i64), note: impl FnOnce(i64)) {
         let now = clock::wall_ns();
         let is_old = accessed_ns <= changed_ns || accessed_ns < now - ACCESS_NOTED_NS;
         if is_old && self.options.flags.notes_reads() {
-            let _ = self.volume.set_accessed(inode, now);
+            note(now);
         }
     }
 
     /// Notes a read of a directory or a link, which it returns.
     fn accessed_inode(&self, inode: u64) -> Result<Inode> {
         let found = self.volume.inode(inode)?;
-        self.accessed(inode, (found.accessed_ns, found.modified_ns.max(found.changed_ns)));
+        let times = (found.accessed_ns, found.modified_ns.max(found.changed_ns));
+        self.accessed(times, |now| _ = self.volume.set_accessed(inode, now));
         Ok(found)
     }
 
     /// Opens a file of the volume, and returns how the kernel should treat it.
     fn open_file(&self, inode: u64, flags: OpenFlags) -> Result<(FileHandle, FopenFlags)> {
-        let mut file = self.volume.open_by_number(inode).map_err(stale)?;
+        let file = self.volume.open_by_number(inode).map_err(stale)?;
         // Another mount may have given the name that the kernel has cached to another file: after ESTALE the kernel
         // looks it up again. If a program opens this file through /proc/self/fd, the kernel only asks again.
         if file.is_nameless() && self.nameless.swap(inode, Ordering::Relaxed) != inode {
             return Err(refused(libc::ESTALE));
         }
-        let mut told = FopenFlags::empty();
-        if flags.0 & libc::O_DIRECT != 0 {
-            file = file.direct();
-        } else if file.hinted() == Hint::Random || flags.0 & libc::O_APPEND != 0 {
-            // Otherwise the kernel reads whole pages around what programs read, and sends an append page by page.
-            told |= FopenFlags::FOPEN_DIRECT_IO;
-        }
+        let (file, mut told) = treated(file, flags);
         if self.seen().get(&inode) == Some(&file.stamp()) {
             told |= FopenFlags::FOPEN_KEEP_CACHE;
         } else if let Some(kernel) = self.kernel.get() {
@@ -187,8 +180,11 @@ impl MountedFs {
             // kernel that does not know the inode has nothing to drop.
             let _ = kernel.inval_inode(INodeNo(inode), -1, 0);
         }
-        let is_direct = told.contains(FopenFlags::FOPEN_DIRECT_IO);
-        Ok((self.handles.keep_file(OpenFile::new(file, is_direct)), told))
+        Ok((self.keep(file, told), told))
+    }
+
+    fn keep(&self, file: File, told: FopenFlags) -> FileHandle {
+        self.handles.keep_file(OpenFile::new(file, told.contains(FopenFlags::FOPEN_DIRECT_IO)))
     }
 
     fn set(&self, inode: u64, size: Option<u64>, handle: Option<FileHandle>, edit: Edit) -> Result<Inode> {
@@ -239,6 +235,21 @@ pub(crate) fn refused(errno: i32) -> Error {
     Error::System(errno, "the mount".into())
 }
 
+fn new(request: &Request, kind: Kind, (mode, umask): (u32, u32), target: &[u8]) -> New {
+    let (user, group) = (request.uid(), request.gid());
+    New { kind, mode: mode & 0o7777, umask, user, group, target: target.to_vec() }
+}
+
+/// A file that was opened with these flags, and how the kernel should treat it.
+fn treated(file: File, flags: OpenFlags) -> (File, FopenFlags) {
+    if flags.0 & libc::O_DIRECT != 0 {
+        return (file.direct(), FopenFlags::empty());
+    }
+    // Otherwise the kernel reads whole pages around what programs read, and sends an append page by page.
+    let is_direct = file.hinted() == Hint::Random || flags.0 & libc::O_APPEND != 0;
+    (file, if is_direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::empty() })
+}
+
 fn place(directory: INodeNo, name: &OsStr) -> Place {
     Place { directory: directory.0, name: name.as_bytes().to_vec() }
 }
@@ -260,6 +271,7 @@ impl Filesystem for MountedFs {
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_EXPORT_SUPPORT,
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_POSIX_LOCKS,
@@ -285,12 +297,14 @@ impl Filesystem for MountedFs {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        // The kernel asks for the name `.` to find the inode of a handle, and for `..` to find what it lies in.
         let found = self.volume.lookup(&place(parent, name));
         match found {
             Ok(found) if found.kind == Kind::Directory => {
                 // Its attributes are read again, while no name in it changes.
                 let _unchanged = self.directories.read(found.id);
                 answer!(self, reply, self.volume.inode(found.id), |found| {
+                    self.removed.note(&found);
                     reply.entry(&DIRECTORY_BELIEVED, &attributes::of(&self.volume, &found), Generation(0))
                 });
             }
@@ -306,7 +320,7 @@ impl Filesystem for MountedFs {
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let _unchanged = self.directories.read(inode.0);
-        let found = self.volume.inode(inode.0).or_else(|why| self.removed.get(inode.0).ok_or(why));
+        let found = self.volume.inode(inode.0).or_else(|why| self.removed.get(inode.0, why));
         answer!(self, reply, found.map_err(stale), |found| {
             let believed = if found.kind == Kind::Directory { DIRECTORY_BELIEVED } else { BELIEVED };
             reply.attr(&believed, &attributes::of(&self.volume, &found))
@@ -315,7 +329,7 @@ impl Filesystem for MountedFs {
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         inode: INodeNo,
         mode: Option<u32>,
         user: Option<u32>,
@@ -334,8 +348,11 @@ impl Filesystem for MountedFs {
         let accessed_ns = accessed.map(attributes::ns);
         let modified_ns = modified.map(attributes::ns);
         let edit = Edit { mode, user, group, accessed_ns, modified_ns };
-        let set = self.set(inode.0, size, handle, edit);
-        let set = set.or_else(|why| self.removed.set(inode.0, edit).ok_or(why));
+        let set = self.set(inode.0, size, handle, edit).or_else(|why| self.removed.set(inode.0, edit, why));
+        let set = set.and_then(|set| match size {
+            Some(_) => privileges::after_resize(&self.volume, request, set),
+            None => Ok(set),
+        });
         attr(self, set.map_err(stale), reply);
     }
 
@@ -380,7 +397,7 @@ impl Filesystem for MountedFs {
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _changes = self.directories.change(parent.0);
         let removed = self.volume.remove_at(place(parent, name), true);
-        empty(self, removed.map(|lost| self.removed.note(lost)), reply);
+        empty(self, removed.map(|lost| self.removed.note(&lost)), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -407,7 +424,7 @@ impl Filesystem for MountedFs {
         };
         let _changes = self.directories.change_both(parent.0, new_parent.0);
         let renamed = self.volume.rename_at(place(parent, name), place(new_parent, new_name), how);
-        empty(self, renamed.map(|lost| self.removed.note(lost)), reply);
+        empty(self, renamed.map(|lost| self.removed.note(&lost)), reply);
     }
 
     fn link(&self, _: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -430,14 +447,20 @@ impl Filesystem for MountedFs {
         reply: ReplyCreate,
     ) {
         let _changes = self.directories.change(parent.0);
-        let made = match self.make(request, place(parent, name), Kind::File, (mode, umask), b"") {
+        let may_write = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let new = new(request, Kind::File, (mode, umask), b"");
+        let opened = match self.volume.make_file_at(place(parent, name), new, may_write) {
+            Ok((made, file)) => {
+                let (file, told) = treated(file, OpenFlags(flags));
+                Ok((made, (self.keep(file, told), told)))
+            }
             // An EIO may mean that the server ended just after it had made the file.
             Err(why) if matches!(why.errno(), libc::EEXIST | libc::EIO) && flags & libc::O_EXCL == 0 => {
-                self.volume.lookup(&place(parent, name)).or(Err(why))
+                let found = self.volume.lookup(&place(parent, name)).or(Err(why));
+                found.and_then(|found| self.open_file(found.id, OpenFlags(flags)).map(|open| (found, open)))
             }
-            made => made,
+            Err(why) => Err(why),
         };
-        let opened = made.and_then(|made| self.open_file(made.id, OpenFlags(flags)).map(|open| (made, open)));
         answer!(self, reply, opened, |(made, (handle, told))| {
             reply.created(&BELIEVED, &attributes::of(&self.volume, &made), Generation(0), handle, told)
         });
@@ -446,7 +469,7 @@ impl Filesystem for MountedFs {
     fn read(
         &self,
         _: &Request,
-        inode: INodeNo,
+        _: INodeNo,
         handle: FileHandle,
         at: u64,
         size: u32,
@@ -461,7 +484,7 @@ impl Filesystem for MountedFs {
             let bytes = &mut bytes[..size as usize];
             let read = self.file(handle).and_then(|open| {
                 if open.is_first_read() {
-                    self.accessed(inode.0, open.file.accessed_and_changed_ns());
+                    self.accessed(open.file.accessed_and_changed_ns(), |now| open.file.note_read(now));
                 }
                 open.file.read_at(at, bytes)
             });
@@ -471,7 +494,7 @@ impl Filesystem for MountedFs {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         at: u64,
@@ -485,6 +508,9 @@ impl Filesystem for MountedFs {
         // The flags of this request, which fcntl(2) may have changed since the file was opened.
         let has = |flag| flags.0 & flag != 0 && !from_mapping;
         let written = self.file(handle).and_then(|open| {
+            if !from_mapping {
+                privileges::before_write((&self.volume, &self.kernel), request, &open)?;
+            }
             let at = if has(libc::O_APPEND) {
                 open.file.append(bytes)?
             } else {
@@ -612,6 +638,9 @@ impl Filesystem for MountedFs {
                     false => self.volume.lookup(&place(inode, OsStr::from_bytes(&name))),
                 };
                 let Ok(now) = now else { continue };
+                if !is_own {
+                    self.removed.note(&now);
+                }
                 let attributes = attributes::of(&self.volume, &now);
                 let name = OsStr::from_bytes(&name);
                 if reply.add(attributes.ino, next, name, &believed(&now), &attributes, Generation(0)) {
@@ -632,10 +661,11 @@ impl Filesystem for MountedFs {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        answer!(self, reply, self.volume.space(), |space| {
+        let room = self.volume.space().and_then(|space| Ok((space, self.volume.inodes()?)));
+        answer!(self, reply, room, |(space, used)| {
             let (total, free) = (space.total / ROOM_UNIT, space.available / ROOM_UNIT);
-            let unit = ROOM_UNIT as u32;
-            reply.statfs(total, free, free, FREE_INODES, FREE_INODES, unit, NAME_BYTES_MAX as u32, unit)
+            let (unit, inodes) = (ROOM_UNIT as u32, FREE_INODES + used);
+            reply.statfs(total, free, free, inodes, FREE_INODES, unit, NAME_BYTES_MAX as u32, unit)
         });
     }
 
@@ -670,7 +700,7 @@ impl Filesystem for MountedFs {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         at: u64,
@@ -678,7 +708,11 @@ impl Filesystem for MountedFs {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        empty(self, self.file(handle).and_then(|open| ranges::allocate(&open.file, at, len, mode)), reply);
+        let allocated = self.file(handle).and_then(|open| {
+            privileges::before_write((&self.volume, &self.kernel), request, &open)?;
+            ranges::allocate(&open.file, at, len, mode)
+        });
+        empty(self, allocated, reply);
     }
 
     fn lseek(
@@ -696,7 +730,7 @@ impl Filesystem for MountedFs {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         from: FileHandle,
         from_at: u64,
@@ -708,7 +742,10 @@ impl Filesystem for MountedFs {
         reply: ReplyWrite,
     ) {
         let files = self.file(from).and_then(|from| Ok((from, self.file(to)?)));
-        let copied = files.and_then(|(from, to)| ranges::copy((&from.file, from_at), (&to.file, to_at), len));
+        let copied = files.and_then(|(from, to)| {
+            privileges::before_write((&self.volume, &self.kernel), request, &to)?;
+            ranges::copy((&from.file, from_at), (&to.file, to_at), len)
+        });
         answer!(self, reply, copied, |n| reply.written(n as u32));
     }
 }
@@ -729,11 +766,10 @@ fn stale(why: Error) -> Error {
 }
 
 fn entry(fs: &MountedFs, found: Result<Inode>, reply: ReplyEntry) {
-    answer!(fs, reply, found, |found| reply.entry(
-        &believed(&found),
-        &attributes::of(&fs.volume, &found),
-        Generation(0)
-    ));
+    answer!(fs, reply, found, |found| {
+        fs.removed.note(&found);
+        reply.entry(&believed(&found), &attributes::of(&fs.volume, &found), Generation(0))
+    });
 }
 
 fn attr(fs: &MountedFs, found: Result<Inode>, reply: ReplyAttr) {

@@ -21,6 +21,7 @@ mod locks;
 mod news;
 mod pages;
 mod place;
+mod privileges;
 mod ranges;
 mod removed;
 

@@ -9,7 +9,8 @@ use std::sync::PoisonError;
 use thalweg_base::clock::wall_ns;
 
 use crate::manager::Change;
-use crate::server::{GONE, Opened, Server, SessionId};
+use crate::opened::{Opened, SessionId};
+use crate::server::{GONE, Server};
 use crate::store::Strip;
 use crate::stores::Target;
 use crate::{Error, Result};

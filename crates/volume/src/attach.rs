@@ -205,7 +205,9 @@ enum Twice {
 
 fn twice(ask: &Ask) -> Twice {
     match ask {
-        Ask::Manager(Request::Change(Change::Create(..) | Change::Link(..))) => Twice::Refused,
+        Ask::Manager(Request::Change(Change::Create(..) | Change::Link(..)) | Request::Make(..)) => {
+            Twice::Refused
+        }
         Ask::Manager(Request::Change(Change::Remove(..) | Change::Rename(..))) => Twice::Harmful,
         _ => Twice::Harmless,
     }
@@ -269,8 +271,11 @@ impl Answers for Arc<Attachment> {
             other => return wrong(&other),
         };
         match request {
+            Request::Make(_, _, may_write) => {
+                answer.inodes().for_each(|made| _ = self.open().insert(made.id, *may_write));
+            }
             Request::Open(inode) => _ = self.open().insert(*inode, false),
-            Request::Close(inode, _) => _ = self.open().remove(inode),
+            Request::Close(inode, ..) => _ = self.open().remove(inode),
             Request::Change(Change::Unsettle(inode)) => _ = self.open().insert(*inode, true),
             Request::Change(Change::Settle(written, _)) => {
                 self.open().entry(written.inode).and_modify(|may_write| *may_write = false);

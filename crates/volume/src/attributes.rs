@@ -20,6 +20,9 @@ const VALUE_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of all values of an inode, which one answer of the manager contains.
 const VALUES_BYTES_MAX: usize = 8 << 20;
 
+/// The attribute with a program's capabilities. The kernel asks for it before each write, which takes it away.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
 /// The table of lists, which older volumes lack, and how many the conversion found.
 pub(crate) const ACLS: &str = "
 CREATE TABLE acls (inode INTEGER, name BLOB, value BLOB, PRIMARY KEY (inode, name)) WITHOUT ROWID;

@@ -84,7 +84,7 @@ pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
         repair_rate: rate,
     };
     for (slot, directory) in volume.stores.slots().iter().zip(stores) {
-        let asked = asked(slot, |store| Ok((store.list()?.len() as u64, store.space()?.available)));
+        let asked = asked(slot, |store| Ok((store.list()?.len() as u64, store.space()?.0.available)));
         let (strips, available_bytes) = *asked.as_ref().unwrap_or(&(0, 0));
         let (lost, short_files, short_bytes, behind_since_ns) = (asked.err(), 0, 0, None);
         let store = VolumeStore {

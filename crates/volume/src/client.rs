@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::locks::ClientId;
-use crate::manager::{Change, Entry, Inode, Place, Written};
+use crate::manager::{Change, Entry, Inode, New, Place, Written};
 use crate::request::{Answer, ChangeNumber, Health, LockAnswer, LockRequest, Request};
 use crate::{Error, Result};
 
@@ -56,6 +56,14 @@ impl Client {
     /// The inode with this number, with the current size of its file.
     pub(crate) fn inode(&self, inode: u64) -> Result<Inode> {
         self.inode_of(&Request::Inode(inode))
+    }
+
+    /// The number of inodes.
+    pub(crate) fn count(&self) -> Result<u64> {
+        match self.0.answer(&Request::Count)? {
+            Answer::At(count) => Ok(count),
+            other => wrong(other),
+        }
     }
 
     /// The names in a directory, in byte order.
@@ -138,14 +146,19 @@ impl Client {
         }
     }
 
+    /// Makes a file, and opens it, to write it at once if it `may_write`.
+    pub(crate) fn make(&self, place: Place, new: New, may_write: bool) -> Result<Inode> {
+        self.inode_of(&Request::Make(place, new, may_write))
+    }
+
     /// Opens a file.
     pub(crate) fn open(&self, inode: u64) -> Result<Inode> {
         self.inode_of(&Request::Open(inode))
     }
 
-    /// Closes a file, and reports what was written to it.
-    pub(crate) fn close(&self, inode: u64, written: Option<Written>) -> Result<()> {
-        self.done(&Request::Close(inode, written))
+    /// Closes a file, and reports what was written to it, and when it was read, if that is to be noted.
+    pub(crate) fn close(&self, inode: u64, written: Option<Written>, read_ns: Option<i64>) -> Result<()> {
+        self.done(&Request::Close(inode, written, read_ns))
     }
 
     /// Reserves bytes after the end of a file and returns their offset. In `generation` the file has at least `size`

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use crate::fence::{Fence, Fencing};
 use crate::manager::{Change, Inode};
-use crate::server::{Server, SessionId};
+use crate::opened::SessionId;
+use crate::server::Server;
 use crate::{Error, Result};
 
 /// The longest time that a file is fenced, in nanoseconds: clients that wait must be answered within

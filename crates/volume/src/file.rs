@@ -20,7 +20,7 @@ use crate::behind::Behind;
 use crate::cache::Stamp;
 use crate::hint::Hint;
 use crate::layout::Layout;
-use crate::manager::{Change, Inode, Written, cuts};
+use crate::manager::{Change, Edit, Inode, Written, cuts};
 use crate::memory::Memory;
 use crate::store::Strip;
 use crate::stores::{Outcome, Target};
@@ -66,6 +66,13 @@ pub(crate) struct State {
     pub(crate) modified_ns: i64,
     /// When it was last read, as of the manager's last answer.
     accessed_ns: i64,
+    /// The permission bits and the group, as of the manager's last answer.
+    mode: u32,
+    group: u32,
+    /// When it was read, if the manager is to note that when the file is closed.
+    read_ns: Option<i64>,
+    /// The manager said that it has no attribute [`crate::attributes::CAPABILITY`], and nobody has changed its attributes since.
+    pub(crate) lacks_capability: bool,
     /// Strips with bytes that are not durable.
     pub(crate) unsynced: u64,
     /// The manager has noted that its size may be out of date.
@@ -112,6 +119,10 @@ impl Node {
             hint: None,
             modified_ns: inode.modified_ns,
             accessed_ns: inode.accessed_ns,
+            mode: inode.mode,
+            group: inode.group,
+            read_ns: None,
+            lacks_capability: false,
             unsynced: unsynced(inode),
             is_noted: false,
             is_told: true,
@@ -143,10 +154,11 @@ impl Node {
         if inode.generation < state.target.generation {
             return;
         }
-        state.accessed_ns = inode.accessed_ns;
+        (state.accessed_ns, state.mode, state.group) = (inode.accessed_ns, inode.mode, inode.group);
         let known = std::mem::replace(&mut state.known, Stamp::of(inode));
-        if let Some(memory) = memory.filter(|_| known != state.known) {
-            memory.cache.forget_all(inode.id);
+        if known != state.known {
+            state.lacks_capability = false;
+            memory.iter().for_each(|memory| memory.cache.forget_all(inode.id));
         }
         let is_same = cuts(inode.generation) == cuts(state.target.generation);
         state.size = if is_same { state.size.max(inode.size) } else { inode.size };
@@ -177,10 +189,19 @@ impl Node {
         if !state.is_told {
             inode.set_modified(state.modified_ns);
         }
+        inode.accessed_ns = state.read_ns.unwrap_or(inode.accessed_ns);
     }
 
-    pub(crate) fn set_modified(&self, modified_ns: i64) {
-        self.state().modified_ns = modified_ns;
+    /// Follows a change of the times, which then stay as they were set.
+    pub(crate) fn follow(&self, edit: &Edit) {
+        let mut state = self.state();
+        state.modified_ns = edit.modified_ns.unwrap_or(state.modified_ns);
+        state.read_ns = state.read_ns.filter(|_| edit.accessed_ns.is_none());
+    }
+
+    /// When it was read, if the manager is to note that.
+    pub(crate) fn read_ns(&self) -> Option<i64> {
+        self.state().read_ns
     }
 
     /// The stamp that the manager will give the file, as far as this client knows.
@@ -348,6 +369,18 @@ impl File {
     pub fn accessed_and_changed_ns(&self) -> (i64, i64) {
         let state = self.node.state();
         (state.accessed_ns, state.modified_ns.max(state.known.changed_ns))
+    }
+
+    /// The permission bits and the group, as far as this client knows.
+    pub fn mode_and_group(&self) -> (u32, u32) {
+        let state = self.node.state();
+        (state.mode, state.group)
+    }
+
+    /// Notes that the file was read at this time; the manager learns of it when this client closes the file.
+    pub fn note_read(&self, read_ns: i64) {
+        let mut state = self.node.state();
+        (state.accessed_ns, state.read_ns) = (read_ns, Some(read_ns));
     }
 
     /// The layout of the file.

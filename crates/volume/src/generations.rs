@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::manager::{Change, Inode};
-use crate::server::{Server, SessionId};
+use crate::opened::SessionId;
+use crate::server::Server;
 use crate::stores::Target;
 use crate::{Error, Result};
 

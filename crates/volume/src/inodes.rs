@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::attributes::CAPABILITY;
 use crate::file::{File, Node};
 use crate::hint::{HINT_ATTRIBUTE, Hint};
 use crate::manager::{Change, Entry, Inode, NAME_BYTES_MAX, New, Place, Renaming};
@@ -24,12 +25,18 @@ impl Volume {
             return Err(Error::system(libc::ENAMETOOLONG, about()));
         }
         let found = self.manager.lookup(place)?.ok_or_else(|| Error::system(libc::ENOENT, about()))?;
-        Ok(self.with_open(found))
+        let mut found = self.with_open(found);
+        self.untold_node(found.id).iter().for_each(|node| node.overlay(&mut found));
+        Ok(found)
     }
 
     /// The inode with this number.
     pub fn inode(&self, inode: u64) -> Result<Inode> {
-        self.manager.inode(inode).map(|found| self.with_open(found))
+        // Found before the request: the answer may lack what this client tells the manager in the meantime.
+        let untold = self.untold_node(inode);
+        let mut found = self.with_open(self.manager.inode(inode)?);
+        untold.iter().for_each(|node| node.overlay(&mut found));
+        Ok(found)
     }
 
     /// The space that one copy of a file takes at the stores; holes take none.
@@ -50,6 +57,17 @@ impl Volume {
     /// Makes an inode under a name that must be free.
     pub fn create_at(&self, place: Place, new: New) -> Result<Inode> {
         self.manager.change(&Change::Create(place, new))
+    }
+
+    /// Makes a file under a name that must be free, and opens it. It is written soon if it `may_write`.
+    pub fn make_file_at(
+        self: &Arc<Volume>,
+        place: Place,
+        new: New,
+        may_write: bool,
+    ) -> Result<(Inode, File)> {
+        let path = String::from_utf8_lossy(&place.name).into_owned();
+        self.make_file(place, new, may_write, Path::new(&path))
     }
 
     /// Adds a name to an inode.
@@ -79,6 +97,20 @@ impl Volume {
         self.manager.attributes(inode)
     }
 
+    /// The value of an extended attribute of an inode, if it has that.
+    pub fn attribute_of(&self, inode: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let node = self.open_node(inode).filter(|_| name == CAPABILITY);
+        if node.as_ref().is_some_and(|node| node.state().lacks_capability) {
+            return Ok(None);
+        }
+        let known = node.as_ref().map(|node| node.stamp());
+        let found = self.attributes_of(inode)?.into_iter().find(|(found, _)| found == name);
+        if let Some(node) = node.filter(|node| found.is_none() && known == Some(node.stamp())) {
+            node.state().lacks_capability = true;
+        }
+        Ok(found.map(|(_, value)| value))
+    }
+
     /// Sets or removes an extended attribute of an inode. [`HINT_ATTRIBUTE`] also takes effect.
     pub fn set_attribute_of(self: &Arc<Volume>, inode: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         match (name, value) {
@@ -98,7 +130,11 @@ impl Volume {
 
     fn change_attribute(&self, inode: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let change = Change::SetAttribute(inode, name.to_vec(), value.map(<[u8]>::to_vec));
-        self.manager.change(&change).map(drop)
+        let changed = self.manager.change(&change);
+        if let Some(node) = self.open_node(inode) {
+            node.state().lacks_capability = false;
+        }
+        changed.map(drop)
     }
 
     /// Sets how a file will be used.

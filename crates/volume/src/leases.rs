@@ -14,8 +14,8 @@ use thalweg_base::clock::now_ns;
 use thalweg_io::hidden;
 
 use crate::locks::{ClientId, How, Locks, Verdict};
+use crate::opened::SessionId;
 use crate::request::{ChangeNumber, LockAnswer, LockRequest};
-use crate::server::SessionId;
 use crate::{Manager, Result};
 
 /// The longest time that a request for news waits.

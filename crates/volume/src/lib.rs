@@ -59,6 +59,7 @@ mod managers;
 mod memory;
 mod message;
 mod mirror;
+mod opened;
 mod path;
 mod place;
 mod reached;
@@ -94,7 +95,7 @@ use thalweg_base::codec;
 
 pub use acl::{ACCESS as ACL_ATTRIBUTE, DEFAULT as DEFAULT_ACL_ATTRIBUTE};
 pub use alone::OpenVolume;
-pub use attributes::is_attribute_name;
+pub use attributes::{CAPABILITY as CAPABILITY_ATTRIBUTE, is_attribute_name};
 pub use cache::Stamp;
 pub use check::{check, file, files, status};
 pub use cluster::{OfCluster, create_on_nodes, open_on_node};

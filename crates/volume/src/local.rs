@@ -11,6 +11,7 @@
 //! Non-goals: where the directory is. Only its owner can write to it, so no other user puts anything into it.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -344,7 +345,9 @@ impl Store for LocalStore {
         Ok(strips)
     }
 
-    fn space(&self) -> Result<Space> {
-        Ok(self.io.space(&self.dir)?)
+    fn space(&self) -> Result<(Space, u64)> {
+        let mut number = DefaultHasher::new();
+        (thalweg_io::process::boot(), self.io.stat(&self.dir)?.device).hash(&mut number);
+        Ok((self.io.space(&self.dir)?, number.finish()))
     }
 }

@@ -243,6 +243,15 @@ impl Change {
         }
     }
 
+    /// How many more inodes there are after it.
+    pub(crate) fn more_inodes(&self) -> i64 {
+        match self {
+            Change::Create(..) => 1,
+            Change::Forget(_) => -1,
+            _ => 0,
+        }
+    }
+
     /// Whether it is durable when it is acknowledged.
     pub(crate) fn is_durable(&self) -> bool {
         matches!(self, Change::Stale(..) | Change::Current(..) | Change::Raise(..) | Change::Slot(..))
@@ -263,11 +272,14 @@ pub trait Manager: Send + Sync {
     /// The facts that do not change.
     fn facts(&self) -> Result<Facts>;
 
-    /// The inode of a name, if there is one.
+    /// The inode of a name, if there is one. An inode itself has the name `.`, and the directory above it `..`.
     fn lookup(&self, place: &Place) -> Result<Option<Inode>>;
 
     /// The inode with this number.
     fn inode(&self, inode: u64) -> Result<Inode>;
+
+    /// The number of inodes.
+    fn count(&self) -> Result<u64>;
 
     /// The names of a directory after this one, in byte order; at most `most`.
     fn names(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Entry>>;

@@ -25,7 +25,7 @@ use crate::request::{
 use crate::store::{SYNCED_MAX, Source, Strip, StripFacts, Write};
 
 /// The version of the protocol. Any other is refused.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of the data of a message.
@@ -134,7 +134,7 @@ choice!(Request {
     6 => Sync {},
     7 => SyncAll {},
     8 => Open { 0: inode },
-    9 => Close { 0: inode, 1: written },
+    9 => Close { 0: inode, 1: written, 2: read_ns },
     10 => Append { inode: inode, generation: generation, size: size, bytes: bytes },
     11 => Slots {},
     12 => Lock { client: client, table: table, ask: ask },
@@ -144,6 +144,8 @@ choice!(Request {
     16 => News { 0: since },
     17 => Undo { inode: inode, at: at, bytes: bytes },
     18 => Health {},
+    19 => Make { 0: place, 1: new, 2: may_write },
+    20 => Count {},
 });
 choice!(LockRequest {
     0 => Claim { 0: locks },
@@ -194,6 +196,7 @@ choice!(StoreRequest {
     12 => Forward { write: write, slot: slot, place: place },
     13 => Punch { strip: strip, generation: generation, from: from, to: to },
     14 => Copy { from: from, to: to, len: len },
+    15 => RemoveAll { 0: strips },
     20 => Held { place: place },
     21 => Claim { before: before, next: next },
 });
@@ -201,7 +204,7 @@ choice!(StoreAnswer {
     0 => Done {},
     1 => Facts { 0: facts },
     2 => Strips { 0: strips },
-    3 => Space { 0: space },
+    3 => Space { 0: space, 1: file_system },
     4 => Data { 0: data },
     5 => Synced { 0: syncs },
     6 => Changes { 0: ranges },
@@ -334,7 +337,7 @@ impl StoreRequest {
             StoreRequest::Copy { from, to, len } => {
                 [from.at, to.at].iter().all(|at| at.checked_add(*len).is_some_and(|end| end <= END_MAX))
             }
-            StoreRequest::Sync(strips) => strips.len() <= SYNCED_MAX,
+            StoreRequest::Sync(strips) | StoreRequest::RemoveAll(strips) => strips.len() <= SYNCED_MAX,
             StoreRequest::Held { place } | StoreRequest::Claim { next: Holder { place, .. }, .. } => {
                 place.len() <= PLACE_BYTES_MAX
             }

@@ -131,6 +131,11 @@ impl<A: AsksStore> Store for A {
         self.done(StoreRequest::Remove { strip, below }, &[], &mut [])
     }
 
+    fn remove_all(&self, strips: &[Strip]) -> Result<()> {
+        let remove = |some: &[Strip]| self.done(StoreRequest::RemoveAll(some.to_vec()), &[], &mut []);
+        strips.chunks(SYNCED_MAX).try_for_each(remove)
+    }
+
     fn facts(&self, strip: Strip) -> Result<Option<StripFacts>> {
         match self.ask_store(StoreRequest::Facts(strip), &[], &mut [])? {
             StoreAnswer::Facts(facts) => Ok(facts),
@@ -145,9 +150,9 @@ impl<A: AsksStore> Store for A {
         }
     }
 
-    fn space(&self) -> Result<Space> {
+    fn space(&self) -> Result<(Space, u64)> {
         match self.ask_store(StoreRequest::Space, &[], &mut [])? {
-            StoreAnswer::Space(space) => Ok(space),
+            StoreAnswer::Space(space, file_system) => Ok((space, file_system)),
             other => wrong(&Reply::Store(other)),
         }
     }

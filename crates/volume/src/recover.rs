@@ -55,12 +55,11 @@ fn finish(server: &Server, inode: Inode) -> Result<bool> {
 /// Removes these strips of files, and then from the manager those files that cannot have strips on a lost store.
 /// Returns whether these were all files.
 pub(crate) fn forget(server: &Server, files: &[(Inode, u64)]) -> Result<bool> {
-    let is_gone = |(inode, strips): &&(Inode, u64)| {
-        let Some(target) = Target::of(inode) else { return true };
-        let everywhere = Target { stale: [0; 2], ..target };
-        server.stores.each(&everywhere, *strips, |store, strip| store.remove(strip, u64::MAX)).why.is_none()
-    };
-    let gone: Vec<Change> = files.iter().filter(is_gone).map(|(inode, _)| Change::Forget(inode.id)).collect();
+    let everywhere =
+        |(inode, strips): &(Inode, u64)| Some((Target { stale: [0; 2], ..Target::of(inode)? }, *strips));
+    let left = server.stores.remove_files(&files.iter().filter_map(everywhere).collect::<Vec<_>>());
+    let gone = files.iter().map(|(inode, _)| inode.id).filter(|inode| !left.contains(inode));
+    let gone: Vec<Change> = gone.map(Change::Forget).collect();
     server.manager.changes(&gone)?;
     Ok(gone.len() == files.len())
 }

@@ -272,6 +272,7 @@ impl Unsynced {
             }
             StoreRequest::Sync(strips) => strips.iter().for_each(|strip| _ = self.written.remove(strip)),
             StoreRequest::Remove { strip, .. } => _ = self.written.remove(strip),
+            StoreRequest::RemoveAll(strips) => strips.iter().for_each(|strip| _ = self.written.remove(strip)),
             _ => {}
         }
     }

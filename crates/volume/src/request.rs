@@ -6,7 +6,7 @@ use thalweg_io::Space;
 
 use crate::incarnation::{Held, Holder, Incarnation};
 use crate::locks::{ClientId, How, Lock, Verdict};
-use crate::manager::{Change, Entry, Inode, Place, Written};
+use crate::manager::{Change, Entry, Inode, New, Place, Written};
 use crate::store::{Source, Strip, StripFacts, Write};
 
 /// A request of a client.
@@ -28,10 +28,12 @@ pub(crate) enum Request {
     Sync,
     /// Makes everything durable that the manager knows, and the bytes of all files that no client is writing.
     SyncAll,
+    /// Makes a file under a name that must be free, and opens it. With the flag, the session may write it at once.
+    Make(Place, New, bool),
     /// Opens a file.
     Open(u64),
-    /// Closes a file, and reports what was written to it.
-    Close(u64, Option<Written>),
+    /// Closes a file, and reports what was written to it, and when it was read, if that is to be noted.
+    Close(u64, Option<Written>, Option<i64>),
     /// Reserves bytes after the end of a file.
     Append {
         /// The file.
@@ -70,6 +72,8 @@ pub(crate) enum Request {
     },
     /// What the server repairs by itself, and why.
     Health,
+    /// See [`crate::Manager::count`].
+    Count,
 }
 
 impl Request {
@@ -78,12 +82,12 @@ impl Request {
         match self {
             Request::Lookup(_) | Request::Inode(_) | Request::Names(..) | Request::Attributes(_) => false,
             Request::Unfinished(_) | Request::Open(_) | Request::Slots | Request::Lift(_) => false,
-            Request::News(_) | Request::Health => false,
+            Request::News(_) | Request::Health | Request::Count => false,
             // These do what is left, if anything is.
-            Request::Sync | Request::SyncAll | Request::Close(_, None) => false,
-            Request::Change(_) | Request::Close(_, Some(_)) | Request::Append { .. } => true,
+            Request::Sync | Request::SyncAll | Request::Close(_, None, _) => false,
+            Request::Change(_) | Request::Close(_, Some(_), _) | Request::Append { .. } => true,
             Request::Undo { .. } => true,
-            Request::Lock { .. } | Request::Repair | Request::Fence(_) => true,
+            Request::Make(..) | Request::Lock { .. } | Request::Repair | Request::Fence(_) => true,
         }
     }
 }
@@ -227,6 +231,8 @@ pub(crate) enum StoreRequest {
         strip: Strip,
         below: u64,
     },
+    /// At most [`crate::store::SYNCED_MAX`] strips; see [`crate::Store::remove_all`].
+    RemoveAll(Vec<Strip>),
     Facts(Strip),
     List,
     Space,
@@ -282,7 +288,8 @@ pub(crate) enum StoreAnswer {
     /// The range with data.
     Data(Option<(u64, u64)>),
     Strips(Vec<Strip>),
-    Space(Space),
+    /// The space of its file system, and the number of that.
+    Space(Space, u64),
     /// The number of each strip's sync.
     Synced(Vec<u64>),
     /// The ranges that were written.

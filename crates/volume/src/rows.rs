@@ -6,7 +6,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::layout::{Layout, Policy};
-use crate::manager::{Entry, Inode, Kind, New, Place};
+use crate::manager::{Entry, Inode, Kind, New, Place, ROOT};
 
 const COLUMNS: &str = "id, kind, device, mode, user, grp, links, size, accessed, modified, changed, target, layout, policy, generation, \
     cut, strips, stale0, stale1, unsynced, unsettled";
@@ -182,6 +182,15 @@ pub(crate) fn lookup(connection: &Connection, place: &Place) -> rusqlite::Result
     );
     let place = params![place.directory as i64, place.name];
     connection.prepare_cached(&text)?.query_row(place, inode_of).optional()
+}
+
+/// The directory that a directory lies in; the root lies in itself.
+pub(crate) fn above(connection: &Connection, directory: u64) -> rusqlite::Result<Option<Inode>> {
+    let text = format!(
+        "SELECT {COLUMNS} FROM inodes WHERE id = coalesce((SELECT above FROM parents WHERE directory = ?1), {ROOT}) \
+         AND EXISTS (SELECT 1 FROM inodes WHERE id = ?1 AND kind = 1)"
+    );
+    connection.prepare_cached(&text)?.query_row([directory as i64], inode_of).optional()
 }
 
 /// The names of a directory after this one, in byte order.

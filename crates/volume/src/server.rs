@@ -7,7 +7,7 @@
 //! or, while another client writes, those that the stores know.
 //! Non-goals: access control, and how requests arrive.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,18 +15,15 @@ use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_io::{File, hidden};
 use thalweg_wire::threads::spawn;
 
-use crate::appends::Appends;
 use crate::connection::PATIENCE;
 use crate::fence::Fences;
 use crate::healer::Healer;
 use crate::leases::Leases;
-use crate::manager::{Change, Inode, Kind, Manager, Written, cuts};
+use crate::manager::{Change, Inode, Kind, Manager, New, Place, Written, cuts};
+use crate::opened::{Opened, SessionId};
 use crate::request::{Answer, ChangeNumber, Request};
 use crate::stores::{Stores, Target};
 use crate::{Error, Result, recover};
-
-/// The number of a session.
-pub(crate) type SessionId = u64;
 
 /// A stand-in for the sessions of the previous server, until it is known which of its clients come back.
 pub(crate) const GONE: SessionId = 0;
@@ -88,34 +85,6 @@ impl State {
     fn next_change(&mut self) -> ChangeNumber {
         self.last_change += 1;
         self.last_change
-    }
-}
-
-/// A file that a session has open, or that one left unsettled.
-#[derive(Default)]
-pub(crate) struct Opened {
-    /// For each session, the last change by others.
-    pub(crate) holders: BTreeMap<SessionId, ChangeNumber>,
-    /// The same, only for changes that were made while the session had it open.
-    news: BTreeMap<SessionId, ChangeNumber>,
-    writers: BTreeSet<SessionId>,
-    /// A writer ended without reporting what it wrote.
-    is_orphaned: bool,
-    /// Its copies are being made equal, so no session may begin to write.
-    is_settling: bool,
-    /// It has no names any longer.
-    is_doomed: bool,
-    pub(crate) appends: Appends,
-}
-
-impl Opened {
-    /// Notes that all other sessions may find other bytes in it.
-    fn changes(&mut self, session: SessionId, number: ChangeNumber) {
-        let others = self.holders.iter_mut().filter(|(holder, _)| **holder != session);
-        others.for_each(|(holder, change)| {
-            *change = number;
-            self.news.insert(*holder, number);
-        });
     }
 }
 
@@ -349,8 +318,15 @@ impl Server {
                 self.sync_all()?;
                 Answer::Done
             }
+            Request::Make(place, new, may_write) => {
+                Answer::Inode(self.make(session, place, new, *may_write)?)
+            }
             Request::Open(inode) => Answer::Inode(self.open(session, *inode)?),
-            Request::Close(inode, written) => {
+            Request::Close(inode, written, read_ns) => {
+                if let Some(read_ns) = read_ns.filter(|_| self.may_change().is_ok()) {
+                    // Without room for the note, the read was one all the same.
+                    let _ = self.manager.change(&Change::Accessed(*inode, read_ns));
+                }
                 self.close(session, *inode, written.as_ref())?;
                 Answer::Done
             }
@@ -368,6 +344,10 @@ impl Server {
                 Answer::Done
             }
             Request::Health => Answer::Health(self.health()?),
+            Request::Count => {
+                let doomed = self.state().doomed.len() as u64;
+                Answer::At(self.manager.count()?.saturating_sub(doomed))
+            }
             Request::Fence(inode) => Answer::Inode(self.fence(session, *inode)?),
             Request::Lift(inode) => {
                 self.lift(session, *inode);
@@ -416,6 +396,11 @@ impl Server {
                 self.has_changed(session, *inode);
                 Ok(grown)
             }
+            Change::Set(inode, _) | Change::SetAttribute(inode, ..) => {
+                let changed = self.manager.change(change)?;
+                self.has_changed(session, *inode);
+                Ok(changed)
+            }
             // From a client, this request reports that a store does not know the generation of its strip yet.
             Change::Cut(inode, _) => {
                 let inode = self.live(session, self.manager.inode(*inode)?)?;
@@ -457,6 +442,27 @@ impl Server {
             written.inode
         );
         Err(Error::system(libc::EIO, why))
+    }
+
+    /// Makes a file that a session has open.
+    fn make(&self, session: SessionId, place: &Place, new: &New, may_write: bool) -> Result<Inode> {
+        if new.kind != Kind::File {
+            return Err(Error::system(libc::EINVAL, String::from_utf8_lossy(&place.name)));
+        }
+        if may_write {
+            self.begin_run();
+        }
+        // Locked, so that no session removes it before it is open here.
+        let mut state = self.state();
+        let made = self.manager.change(&Change::Create(place.clone(), new.clone()))?;
+        let file = state.files.entry(made.id).or_default();
+        file.holders.insert(session, 0);
+        // After a power loss it is there as unsettled as it was made, or not at all.
+        file.is_noted = true;
+        if may_write {
+            file.writers.insert(session);
+        }
+        Ok(made)
     }
 
     fn open(&self, session: SessionId, inode: u64) -> Result<Inode> {
@@ -516,7 +522,7 @@ impl Server {
         if is_doomed { self.doom(self.manager.inode(inode)?, is_orphaned) } else { Ok(()) }
     }
 
-    /// Notes that a session may write a file.
+    /// Notes that a session may write a file. With copies, the note is durable: a crash may leave copies that differ.
     fn unsettle(&self, session: SessionId, inode: u64) -> Result<Inode> {
         let mut state = self.state();
         loop {
@@ -535,6 +541,16 @@ impl Server {
         let file = state.files.entry(inode).or_default();
         file.writers.insert(session);
         file.changes(session, number);
+        let (is_noted, settlings) = (file.is_noted, file.settlings);
+        drop(state);
+        if is_noted || changed.layout.is_none_or(|layout| layout.copies == 1) {
+            return Ok(changed);
+        }
+        self.manager.sync()?;
+        if let Some(file) = self.state().files.get_mut(&inode) {
+            // If the note was removed meanwhile, the sync was of an earlier one.
+            file.is_noted |= file.settlings == settlings && file.writers.contains(&session);
+        }
         Ok(changed)
     }
 
@@ -585,6 +601,9 @@ impl Server {
         let others = file.is_orphaned || file.writers.iter().any(|writer| *writer != session);
         let is_shared = others || self.manager.inode(written.inode)?.unsynced & !written.strips != 0;
         let changed = self.manager.change(&Change::Settle(*written, is_shared))?;
+        if !is_shared {
+            file.is_settled();
+        }
         if file.writers.remove(&session) {
             file.changes(session, number);
         }
@@ -631,6 +650,7 @@ impl Server {
         // A store that did not answer may know more, so the next session to open the file has to ask it. For a file
         // without names, it was not determined which strips it has.
         (file.is_settling, file.is_orphaned) = (false, file.is_doomed || !is_done);
+        file.is_settled();
         drop(state);
         self.settled.notify_all();
         self.release(inode)

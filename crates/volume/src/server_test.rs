@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Volume;
 use crate::layout::Policy;
 use crate::locks::{How, Lock, Verdict};
-use crate::manager::Change;
+use crate::manager::{Change, Kind, New, Place, ROOT};
 use crate::request::{LockAnswer, LockRequest};
 use crate::test_bed::{Bed, STORES, file};
 
@@ -364,4 +365,63 @@ fn a_damaged_block_is_mended_by_the_read_that_finds_it() {
     assert_eq!(contents(&written)[..STRIPE], [1; STRIPE]);
     assert!(store.mend(strip, generation, 1, &[1; STRIPE]).is_err());
     assert!(store.mend(strip, generation, 0, &[1; 10]).is_err());
+}
+
+/// What a client asks the manager for is what a small file costs. A file that is new is as unsettled as it was made, also
+/// after a power loss, so its first write needs no sync of the manager's log.
+#[test]
+fn a_small_new_file_costs_the_manager_two_requests() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&calls);
+    let policy = Policy { copies: 2, ..Policy::default() };
+    let hook = Box::new(move || _ = count.fetch_add(1, Ordering::Relaxed));
+    let bed = Bed::hooked("small", &policy, (None, None), hook);
+    let volume = bed.client_with_cache(16 << 20);
+    // The hook is called before and after each request.
+    let since_last = || calls.swap(0, Ordering::Relaxed) / 2;
+    since_last();
+    let place = Place { directory: ROOT, name: b"f".into() };
+    let new = New { kind: Kind::File, mode: 0o600, umask: 0, user: 0, group: 0, target: Vec::new() };
+    let (made, file) = volume.make_file_at(place, new, true).unwrap();
+    file.write_at(0, &[7; STRIPE]).unwrap();
+    file.flush().unwrap();
+    drop(file);
+    assert_eq!(since_last(), 2, "it is made, and its size is reported");
+    let file = volume.open_by_number(made.id).unwrap();
+    file.note_read(99);
+    assert_eq!((since_last(), volume.inode(made.id).unwrap().accessed_ns), (1, 99), "it is opened");
+    since_last();
+    file.write_at(0, &[8]).unwrap();
+    assert_eq!(since_last(), 2, "what was closed meanwhile is noted durably");
+    file.sync().unwrap();
+    drop(file);
+    assert_eq!(volume.inode(made.id).unwrap().accessed_ns, 99);
+    volume.remove_at(Place { directory: ROOT, name: b"f".into() }, false).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(strips(&bed), 0);
+}
+
+/// A descriptor that is open keeps a file from being opened anew, and one that is being closed makes the next one wait.
+#[test]
+fn files_are_made_opened_and_closed_by_many_threads() {
+    let bed = small_stripes("many", 2);
+    let volume = bed.client_with_cache(16 << 20);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let volume = &volume;
+            scope.spawn(move || {
+                for n in 0..100_u8 {
+                    let path = format!("f{}", n % 7);
+                    let file = volume.create(Path::new(&path), 0o600, false).unwrap();
+                    file.write_at(u64::from(thread) * 10, &[n + 1; 10]).unwrap();
+                    file.flush().unwrap();
+                    let mut found = [0; 10];
+                    file.read_at(u64::from(thread) * 10, &mut found).unwrap();
+                    assert_eq!(found, [n + 1; 10], "no other thread writes there");
+                }
+            });
+        }
+    });
+    assert!(!volume.has_open_files());
+    assert_eq!(volume.list(Path::new("/")).unwrap().len(), 7);
 }

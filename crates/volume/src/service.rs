@@ -28,11 +28,12 @@ use crate::manager::{Change, Manager};
 use crate::managers::{Entered, Managers, name_of};
 use crate::message::{Ask, Reply};
 use crate::mirror::{Mirrors, Named, Peers};
+use crate::opened::SessionId;
 use crate::place::{self, Made};
 use crate::registry::part;
 use crate::remote::{Dial, RemoteStore, directory, number};
 use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
-use crate::server::{GONE, Server, SessionId};
+use crate::server::{GONE, Server};
 use crate::session::{Answering, ask_store, converse, refuse};
 use crate::store::{Store, Strip, Write};
 use crate::stores::Stores;
@@ -400,8 +401,8 @@ impl Answering for ManagerSession {
             // It makes stores cut strips for a change that was already made.
             Request::Change(Change::Cut(..)) => true,
             Request::Change(_) | Request::SyncAll | Request::Append { .. } | Request::Lock { .. } => false,
-            Request::Repair | Request::Fence(_) | Request::Lift(_) => false,
-            Request::Close(_, written) => written.is_none(),
+            Request::Make(..) | Request::Repair | Request::Fence(_) | Request::Lift(_) => false,
+            Request::Close(_, written, _) => written.is_none(),
             _ => true,
         };
         if !is_read && !self.may_change {
@@ -409,6 +410,10 @@ impl Answering for ManagerSession {
         }
         match request {
             Request::Change(Change::Slot(slot, place)) => self.set_slot(*slot, place),
+            Request::Close(inode, written, Some(_)) if !self.may_change => {
+                let closed = Request::Close(*inode, *written, None);
+                self.entered.server().answer(self.session, &closed).map(Reply::Manager)
+            }
             request => self.entered.server().answer(self.session, request).map(Reply::Manager),
         }
     }

@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::callers::{Callers, Entered};
 use crate::client::Answers;
 use crate::message::{Ask, Attached, Head, Reply, VERSION, pairs, send};
+use crate::opened::SessionId;
 use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
-use crate::server::{Server, SessionId};
+use crate::server::Server;
 use crate::store::Store;
 use crate::stream::Bell;
 use crate::{Error, Result};
@@ -259,8 +260,15 @@ pub(crate) fn ask_store(
             store.remove(*strip, *below)?;
             StoreAnswer::Done
         }
+        StoreRequest::RemoveAll(strips) => {
+            store.remove_all(strips)?;
+            StoreAnswer::Done
+        }
         StoreRequest::Facts(strip) => StoreAnswer::Facts(store.facts(*strip)?),
         StoreRequest::List => StoreAnswer::Strips(store.list()?),
-        StoreRequest::Space => StoreAnswer::Space(store.space()?),
+        StoreRequest::Space => {
+            let (space, file_system) = store.space()?;
+            StoreAnswer::Space(space, file_system)
+        }
     })
 }

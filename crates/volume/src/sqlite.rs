@@ -95,6 +95,8 @@ struct Shared {
     /// The number of changes that are durable. It is locked before the state, and during a sync, so that callers that
     /// arrive in the meantime share the next one.
     durable: Mutex<u64>,
+    /// The number of inodes when the database was opened, once somebody has asked for it.
+    counted: Mutex<Option<i64>>,
 }
 
 struct State {
@@ -106,6 +108,8 @@ struct State {
     reserve: Reserve,
     /// The number of changes, including those of a process that was killed before it synced them.
     changes: u64,
+    /// How many more inodes there are than when the database was opened.
+    more_inodes: i64,
     closing: bool,
 }
 
@@ -188,10 +192,20 @@ impl SqliteManager {
             thalweg_io::small::sync_directory(dir)?;
         }
         let reserve = Reserve::new(dir);
-        let state = State { connection, next: reserved, reserved, slots, reserve, changes, closing: false };
+        let state = State {
+            connection,
+            next: reserved,
+            reserved,
+            slots,
+            reserve,
+            changes,
+            more_inodes: 0,
+            closing: false,
+        };
         let (state, closes, durable) = (Mutex::new(state), Condvar::new(), Mutex::default());
+        let counted = Mutex::default();
         let own = connect(&path).map_err(failed)?;
-        let shared = Arc::new(Shared { state, closes, path, log, durable });
+        let shared = Arc::new(Shared { state, closes, path, log, durable, counted });
         let (syncs, checkpoints) = (Arc::clone(&shared), Arc::clone(&shared));
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(work)
@@ -362,6 +376,7 @@ impl Shared {
         }
         transaction.commit().map_err(database)?;
         state.changes += changes.len() as u64;
+        state.more_inodes += changes.iter().map(Change::more_inodes).sum::<i64>();
         if changes.iter().any(Change::is_durable) {
             // Nobody learns of it before it is durable.
             self.log.sync()?;
@@ -467,12 +482,39 @@ impl Manager for SqliteManager {
     }
 
     fn lookup(&self, place: &Place) -> Result<Option<Inode>> {
-        self.ask(|connection| rows::lookup(connection, place))
+        self.ask(|connection| match &place.name[..] {
+            b"." => rows::by_id(connection, place.directory),
+            b".." => rows::above(connection, place.directory),
+            _ => rows::lookup(connection, place),
+        })
     }
 
     fn inode(&self, inode: u64) -> Result<Inode> {
         self.ask(|connection| rows::by_id(connection, inode))?
             .ok_or_else(|| Error::system(libc::ENOENT, format!("inode {inode}")))
+    }
+
+    fn count(&self) -> Result<u64> {
+        let more = |state: &State| state.more_inodes;
+        let mut counted = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match *counted {
+            Some(before) => before,
+            None => {
+                // With a connection of its own, so that it holds up no change.
+                let count = || {
+                    let own = connect(&self.shared.path)?;
+                    let snapshot = own.unchecked_transaction()?;
+                    let state = self.shared.lock();
+                    snapshot.query_row("SELECT format FROM facts", [], |_| Ok(()))?;
+                    let more = more(&state);
+                    drop(state);
+                    Ok(snapshot.query_row("SELECT count(*) FROM inodes", [], |row| row.get::<_, i64>(0))?
+                        - more)
+                };
+                *counted.insert(count().map_err(|e| self.shared.failed(e))?)
+            }
+        };
+        Ok((before + more(&self.shared.lock())) as u64)
     }
 
     fn names(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Entry>> {

@@ -137,12 +137,20 @@ pub trait Store: Send + Sync {
     /// If the strip is damaged or was never whole, its generation is unknown, and its files are removed.
     fn remove(&self, strip: Strip, below: u64) -> Result<()>;
 
+    /// Removes strips of any generation. After a failure it goes on with the others.
+    fn remove_all(&self, strips: &[Strip]) -> Result<()> {
+        strips.iter().fold(Ok(()), |done, strip| {
+            let removed = self.remove(*strip, u64::MAX);
+            done.and(removed)
+        })
+    }
+
     /// The facts of the strip; `None` if it does not exist.
     fn facts(&self, strip: Strip) -> Result<Option<StripFacts>>;
 
     /// All strips.
     fn list(&self) -> Result<Vec<Strip>>;
 
-    /// The free and the total space.
-    fn space(&self) -> Result<Space>;
+    /// The free and the total space of its file system, and a number that no other file system has.
+    fn space(&self) -> Result<(Space, u64)>;
 }

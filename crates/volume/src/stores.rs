@@ -6,7 +6,7 @@
 //! Invariant: a lost store is never mistaken for a store without strips.
 //! Non-goals: what a failed copy means for the file, which the client decides.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
@@ -82,6 +82,20 @@ pub(crate) struct Target {
     pub(crate) settled: u64,
     /// For each copy, the strips that must not be read.
     pub(crate) stale: [u64; 2],
+}
+
+/// The current copies of strips of files, by the slots of their stores.
+fn of_slots(files: &[(Target, u64)]) -> Vec<(u32, Vec<Strip>)> {
+    let mut of_slots: BTreeMap<u32, Vec<Strip>> = BTreeMap::new();
+    for (target, strips) in files {
+        for index in (0..target.layout.width).filter(|index| strips & bit(*index) != 0) {
+            for copy in target.copies(index) {
+                let of_slot = of_slots.entry(target.layout.slot(index, copy)).or_default();
+                of_slot.push(target.strip(index, copy));
+            }
+        }
+    }
+    of_slots.into_iter().collect()
 }
 
 /// The bit of a strip.
@@ -592,19 +606,22 @@ impl Stores {
     /// Makes strips of files durable, which are in the order of their numbers. Each store gets all of its strips at
     /// once. Returns the number of each strip's sync.
     pub(crate) fn sync_files(&self, files: &[(Target, u64)]) -> Vec<(Strip, Result<u64>)> {
-        let mut of_slots: BTreeMap<u32, Vec<Strip>> = BTreeMap::new();
-        for (target, strips) in files {
-            for index in (0..target.layout.width).filter(|index| strips & bit(*index) != 0) {
-                for copy in target.copies(index) {
-                    let of_slot = of_slots.entry(target.layout.slot(index, copy)).or_default();
-                    of_slot.push(target.strip(index, copy));
-                }
-            }
-        }
         let sync = |(slot, strips): (u32, Vec<Strip>)| -> Vec<_> {
             strips.chunks(SYNCED_MAX).flat_map(|some| self.sync_at(slot, some)).collect()
         };
-        self.side_by_side(of_slots.into_iter().collect(), true, sync).into_iter().flatten().collect()
+        self.side_by_side(of_slots(files), true, sync).into_iter().flatten().collect()
+    }
+
+    /// Removes strips of files. Each store gets all of its strips at once. Returns the files of which strips may be left.
+    pub(crate) fn remove_files(&self, files: &[(Target, u64)]) -> BTreeSet<u64> {
+        let remove = |(slot, strips): (u32, Vec<Strip>)| {
+            let left = |some: &&[Strip]| match &self.slots[slot as usize] {
+                Ok(store) => store.remove_all(some).is_err(),
+                Err(_) => true,
+            };
+            strips.chunks(SYNCED_MAX).filter(left).flatten().map(|strip| strip.inode).collect::<Vec<_>>()
+        };
+        self.side_by_side(of_slots(files), true, remove).into_iter().flatten().collect()
     }
 
     /// Makes strips of one store durable. A strip that is not there does not affect the others.

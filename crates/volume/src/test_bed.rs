@@ -129,6 +129,10 @@ impl Manager for Hooked {
         self.ask(|manager| manager.inode(inode))
     }
 
+    fn count(&self) -> Result<u64> {
+        self.ask(|manager| manager.count())
+    }
+
     fn names(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Entry>> {
         self.ask(|manager| manager.names(directory, after, most))
     }

@@ -39,15 +39,11 @@ impl Memory {
 impl Node {
     /// Notes at the manager that stores may get bytes, unless that is already noted.
     fn begin_write(&self, volume: &Volume) -> Result<Target> {
-        let Target { inode, layout, .. } = match self.state() {
+        let inode = match self.state() {
             state if state.is_noted => return Ok(state.target),
-            state => state.target,
+            state => state.target.inode,
         };
         let changed = volume.manager.change(&Change::Unsettle(inode))?;
-        if layout.copies > 1 {
-            // A crash may leave copies that differ, which the manager must know.
-            volume.manager.sync()?;
-        }
         // New strips get the generation that the manager has.
         self.refresh(volume.memory(), &changed);
         let mut state = self.state();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use thalweg_io::{Space, process};
 
@@ -37,10 +37,21 @@ pub struct Volume {
     pub(crate) stores: Arc<Stores>,
     /// Without it, each read and write goes to the stores.
     pub(crate) memory: OnceLock<Arc<Memory>>,
-    /// Open files, and how often each is open.
-    nodes: Mutex<HashMap<u64, (Arc<Node>, usize)>>,
+    nodes: Mutex<Nodes>,
+    /// Whoever waits until a file is no longer being opened or closed.
+    opened: Condvar,
+    /// Held shared while a file is made: nobody else opens a file under the number that it gets, until it is known here.
+    making: RwLock<()>,
     /// Files that were closed by a descriptor that did not write, after a store had lost bytes that another one wrote.
     forgotten: Mutex<BTreeMap<u64, (Strip, String)>>,
+}
+
+#[derive(Default)]
+struct Nodes {
+    /// Open files, and how often each is open.
+    open: HashMap<u64, (Arc<Node>, usize)>,
+    /// Files that are being opened, or closed, with what is then told of them: the manager is told of one after the other.
+    busy: BTreeMap<u64, Option<Arc<Node>>>,
 }
 
 impl Volume {
@@ -52,8 +63,9 @@ impl Volume {
 
     /// A volume as a client of its manager and its stores.
     pub(crate) fn of(manager: Client, stores: Arc<Stores>) -> Arc<Volume> {
-        let (memory, nodes, forgotten) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Arc::new(Volume { manager, stores, memory, nodes, forgotten })
+        let (nodes, opened, making) = (Mutex::default(), Condvar::new(), RwLock::default());
+        let (memory, forgotten) = (OnceLock::new(), Mutex::default());
+        Arc::new(Volume { manager, stores, memory, nodes, opened, making, forgotten })
     }
 
     /// Caches what is read, in at most `bytes` bytes, reads ahead, and delays writes; `hint` is for files without a
@@ -124,10 +136,10 @@ impl Volume {
         match walked.found {
             Some(_) if must_be_new => Err(Error::system(libc::EEXIST, path.to_string_lossy())),
             Some(found) => self.open_inode(&found, path),
-            None => match self.make_own(walked.place(path)?, Kind::File, mode, b"") {
+            None => match self.make_file(walked.place(path)?, own(Kind::File, mode, b""), true, path) {
                 // Another client has made it meanwhile.
                 Err(why) if why.exists_already() && !must_be_new => self.open(path),
-                made => self.open_inode(&made?, path),
+                made => Ok(made?.1),
             },
         }
     }
@@ -144,29 +156,60 @@ impl Volume {
 
     /// Opens the inode with this number, which must be a file.
     pub(crate) fn open_file(self: &Arc<Volume>, inode: u64, path: &Path) -> Result<File> {
+        // If it is just being made here, that is done then.
+        drop(self.making.write().unwrap_or_else(PoisonError::into_inner));
+        let mut nodes = self.nodes_without(inode);
+        if let Some((node, users)) = nodes.open.get_mut(&inode) {
+            *users += 1;
+            let node = Arc::clone(node);
+            drop(nodes);
+            let found = self.manager.inode(inode).inspect_err(|_| _ = self.close(&node))?;
+            node.refresh(self.memory(), &found);
+            return Ok(File::new(Arc::clone(self), node, path.into(), found.links == 0));
+        }
+        nodes.busy.insert(inode, None);
+        drop(nodes);
+        let opened = self.manager.open(inode);
         let mut nodes = self.nodes();
-        let (found, (node, users)) = match nodes.entry(inode) {
-            std::collections::hash_map::Entry::Occupied(open) => {
-                let found = self.manager.inode(inode)?;
-                open.get().0.refresh(self.memory(), &found);
-                (found, open.into_mut())
-            }
-            // This lock makes it up to date: the last one to close the file here has reported to the manager.
-            std::collections::hash_map::Entry::Vacant(free) => {
-                let found = self.manager.open(inode)?;
-                if found.layout.is_none() {
-                    return Err(Error::system(libc::EINVAL, path.to_string_lossy()));
-                }
-                if let Some(memory) = self.memory() {
-                    memory.cache.opened(inode, Stamp::of(&found));
-                }
-                let node = Arc::new(Node::new(&found));
-                node.state().forgotten = self.forgotten().remove(&inode);
-                (found, free.insert((node, 0)))
-            }
-        };
-        *users += 1;
-        Ok(File::new(Arc::clone(self), Arc::clone(node), path.to_path_buf(), found.links == 0))
+        nodes.busy.remove(&inode);
+        self.opened.notify_all();
+        let found = opened?;
+        let node = self.new_node(&found, path)?;
+        nodes.open.insert(inode, (Arc::clone(&node), 1));
+        drop(nodes);
+        Ok(File::new(Arc::clone(self), node, path.into(), found.links == 0))
+    }
+
+    /// Makes a file under a name that must be free, and opens it, to write it soon if it `may_write`.
+    pub(crate) fn make_file(
+        self: &Arc<Volume>,
+        place: Place,
+        new: New,
+        may_write: bool,
+        path: &Path,
+    ) -> Result<(Inode, File)> {
+        let _making = self.making.read().unwrap_or_else(PoisonError::into_inner);
+        let made = self.manager.make(place, new, may_write)?;
+        let node = self.new_node(&made, path)?;
+        {
+            let mut state = node.state();
+            (state.is_noted, state.lacks_capability) = (may_write, true);
+        }
+        self.nodes().open.insert(made.id, (Arc::clone(&node), 1));
+        let file = File::new(Arc::clone(self), node, path.into(), false);
+        Ok((made, file))
+    }
+
+    fn new_node(&self, found: &Inode, path: &Path) -> Result<Arc<Node>> {
+        if found.layout.is_none() {
+            return Err(Error::system(libc::EINVAL, path.to_string_lossy()));
+        }
+        if let Some(memory) = self.memory() {
+            memory.cache.opened(found.id, Stamp::of(found));
+        }
+        let node = Arc::new(Node::new(found));
+        node.state().forgotten = self.forgotten().remove(&found.id);
+        Ok(node)
     }
 
     /// Makes a directory.
@@ -199,8 +242,7 @@ impl Volume {
 
     /// Makes an inode that belongs to this user, under a name that must be free.
     pub(crate) fn make_own(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
-        let (user, group) = process::user_and_group();
-        self.create_at(place, New { kind, mode, umask: 0, user, group, target: target.to_vec() })
+        self.create_at(place, own(kind, mode, target))
     }
 
     /// Adds a name to a file.
@@ -232,8 +274,9 @@ impl Volume {
 
     /// Sets attributes.
     pub fn set(&self, inode: u64, edit: Edit) -> Result<Inode> {
-        if let (Some(modified_ns), Some((node, _))) = (edit.modified_ns, self.nodes().get(&inode)) {
-            node.set_modified(modified_ns);
+        // Not while it is being closed: what is told then has an earlier time.
+        if let Some((node, _)) = self.nodes_without(inode).open.get(&inode) {
+            node.follow(&edit);
         }
         self.manager.change(&Change::Set(inode, edit)).map(|found| self.with_open(found))
     }
@@ -275,16 +318,23 @@ impl Volume {
 
     /// The state that all descriptors of an open file share.
     pub(crate) fn open_node(&self, inode: u64) -> Option<Arc<Node>> {
-        self.nodes().get(&inode).map(|(node, _)| Arc::clone(node))
+        self.nodes().open.get(&inode).map(|(node, _)| Arc::clone(node))
+    }
+
+    /// The state of a file that is open, or is being closed.
+    pub(crate) fn untold_node(&self, inode: u64) -> Option<Arc<Node>> {
+        let nodes = self.nodes();
+        let open = nodes.open.get(&inode).map(|(node, _)| Arc::clone(node));
+        open.or_else(|| nodes.busy.get(&inode)?.clone())
     }
 
     /// Whether any file is open.
     pub fn has_open_files(&self) -> bool {
-        !self.nodes().is_empty()
+        !self.nodes().open.is_empty()
     }
 
     fn open_nodes(&self) -> Vec<Arc<Node>> {
-        self.nodes().values().map(|(node, _)| Arc::clone(node)).collect()
+        self.nodes().open.values().map(|(node, _)| Arc::clone(node)).collect()
     }
 
     /// Makes all names durable.
@@ -292,50 +342,69 @@ impl Volume {
         self.manager.sync()
     }
 
-    /// The free space if bytes are spread evenly over all stores: on each as much as on the fullest.
+    /// The number of files, directories and others.
+    pub fn inodes(&self) -> Result<u64> {
+        self.manager.count()
+    }
+
+    /// The free space if bytes are spread evenly over all stores: on each as much as on the fullest. Stores in one file
+    /// system share its space.
     pub fn space(&self) -> Result<Space> {
         // Lost stores have none.
-        let spaces: Vec<Space> =
+        let spaces: Vec<(Space, u64)> =
             self.stores.slots().iter().flatten().filter_map(|store| store.space().ok()).collect();
         let copies = u64::from(self.manager.inode(ROOT)?.policy.unwrap_or_default().copies);
-        let available = spaces.iter().map(|space| space.available).min().unwrap_or(0);
+        let mut shared: BTreeMap<u64, (Space, u64)> = BTreeMap::new();
+        spaces.iter().for_each(|(space, number)| shared.entry(*number).or_insert((*space, 0)).1 += 1);
+        let available = shared.values().map(|(space, stores)| space.available / stores).min().unwrap_or(0);
         Ok(Space {
             available: available.saturating_mul(spaces.len() as u64) / copies,
-            total: spaces.iter().map(|space| space.total).sum::<u64>() / copies,
+            total: shared.values().map(|(space, _)| space.total).sum::<u64>() / copies,
         })
     }
 
     /// Drops one user of an open file.
     pub(crate) fn close(&self, node: &Arc<Node>) -> Result<()> {
+        let inode = node.id();
         let mut nodes = self.nodes();
-        let Some((_, users)) = nodes.get_mut(&node.id()) else { return Ok(()) };
+        let Some((_, users)) = nodes.open.get_mut(&inode) else { return Ok(()) };
         *users -= 1;
         if *users > 0 {
             return Ok(());
         }
-        nodes.remove(&node.id());
+        nodes.open.remove(&inode);
+        // The next open waits, so that it finds what is reported.
+        nodes.busy.insert(inode, Some(Arc::clone(node)));
+        drop(nodes);
         // Whoever wants to know of failures has flushed the file; but the store reports only once what it has lost.
         if let Err(Error::Missing(strip, how)) = node.end_doubts(self) {
             let mut forgotten = self.forgotten();
-            forgotten.insert(node.id(), (strip, how));
+            forgotten.insert(inode, (strip, how));
             if forgotten.len() > FORGOTTEN_MAX {
                 forgotten.pop_first();
             }
         }
-        // Within the lock, so that the next open finds what was reported.
-        self.manager.close(node.id(), node.untold())?;
-        if let Some(memory) = self.memory() {
-            memory.cache.closed(node.id(), node.stamp());
+        let closed = self.manager.close(inode, node.untold(), node.read_ns());
+        if let (Ok(()), Some(memory)) = (&closed, self.memory()) {
+            memory.cache.closed(inode, node.stamp());
         }
-        Ok(())
+        self.nodes().busy.remove(&inode);
+        self.opened.notify_all();
+        closed
     }
 
     fn forgotten(&self) -> MutexGuard<'_, BTreeMap<u64, (Strip, String)>> {
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn nodes(&self) -> MutexGuard<'_, HashMap<u64, (Arc<Node>, usize)>> {
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The open files, when this one is not being opened or closed.
+    fn nodes_without(&self, inode: u64) -> MutexGuard<'_, Nodes> {
+        let is_busy = |nodes: &mut Nodes| nodes.busy.contains_key(&inode);
+        self.opened.wait_while(self.nodes(), is_busy).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds the current size and time of an open file, which learns from this what others have changed.
@@ -473,6 +542,12 @@ fn leads_out(path: &Path) -> bool {
         };
         depth < 0
     })
+}
+
+/// An inode that belongs to this user.
+fn own(kind: Kind, mode: u32, target: &[u8]) -> New {
+    let (user, group) = process::user_and_group();
+    New { kind, mode, umask: 0, user, group, target: target.to_vec() }
 }
 
 fn not_found(path: &Path) -> Error {

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with};
 use thalweg_base::clock::Stopwatch;
 use thalweg_volume::Policy;
 
-use crate::bed::{Bed, sh};
+use crate::bed::{Bed, sh, skipped};
 
 /// Bytes that differ from place to place.
 fn bytes(len: usize) -> Vec<u8> {
@@ -336,6 +336,78 @@ fn a_directory_that_another_mount_removed_is_empty() {
     let open = File::open(bed.path("d")).unwrap();
     fs::remove_dir_all(again.at.join("d")).unwrap();
     assert_eq!(rustix::fs::Dir::new(open.try_clone().unwrap()).unwrap().count(), 0);
+    assert_eq!((open.metadata().unwrap().nlink(), open.metadata().unwrap().is_dir()), (0, true));
+    // A program whose working directory it is.
+    fs::create_dir(bed.path("e")).unwrap();
+    let script = format!("cd e; rmdir '{}/e'; sleep 1.1; ls -a; stat -c %h .", again.at.display());
+    assert_eq!(sh(&bed.root(), &script).trim(), "0");
+    fs::metadata(bed.path("d")).unwrap_err();
     drop((open, again));
+    bed.ends_sound();
+}
+
+/// Two stores in one file system, and a copy of each byte in both.
+#[test]
+fn a_disk_is_counted_once_and_inodes_are_counted() {
+    let Some(bed) = Bed::new() else { return };
+    let there = |path: &Path| rustix::fs::statvfs(path).unwrap();
+    let (ours, disk) = (there(&bed.root()), there(&bed.beside(".")));
+    let bytes = |found: &rustix::fs::StatVfs| found.f_blocks * found.f_frsize;
+    let copies = bed.open().volume.stat(Path::new("/")).unwrap().policy.unwrap().copies;
+    assert!(
+        bytes(&ours).abs_diff(bytes(&disk) / u64::from(copies)) < 8192,
+        "{} {}",
+        bytes(&ours),
+        bytes(&disk)
+    );
+    let used = || there(&bed.root()).f_files - there(&bed.root()).f_ffree;
+    let before = used();
+    assert!((1..100).contains(&before), "{before}");
+    fs::create_dir(bed.path("d")).unwrap();
+    (0..20).for_each(|n| fs::write(bed.path(&format!("d/{n}")), b"x").unwrap());
+    assert_eq!(used(), before + 21);
+    fs::remove_dir_all(bed.path("d")).unwrap();
+    assert_eq!(used(), before);
+    bed.ends_sound();
+}
+
+/// The kernel drops what no program uses; the handle names the file all the same.
+#[test]
+fn a_handle_is_good_after_the_kernel_has_dropped_the_file() {
+    let Some(bed) = Bed::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root opens by handle");
+    }
+    let script = r#"mkdir -p a/b; echo kept >a/b/f; python3 -c "
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+class Handle(ctypes.Structure):
+  _fields_ = [('bytes', ctypes.c_uint), ('type', ctypes.c_int), ('it', ctypes.c_ubyte * 128)]
+def handle(path):
+  found, mount = Handle(128, 0), ctypes.c_int()
+  assert libc.name_to_handle_at(-100, path, ctypes.byref(found), ctypes.byref(mount), 0) == 0, ctypes.get_errno()
+  return found
+found = [handle(path) for path in [b'a/b/f', b'a/b', b'a']]
+at = os.open('.', os.O_RDONLY)
+def opened(handle, use):
+  fd = libc.open_by_handle_at(at, ctypes.byref(handle), os.O_RDONLY)
+  if fd < 0:
+    return os.strerror(ctypes.get_errno())
+  found = use(fd)
+  os.close(fd)
+  return found
+text = lambda fd: os.read(fd, 10).decode().strip()
+def dropped():
+  open('/proc/sys/vm/drop_caches', 'w').write('2')
+dropped()
+print(opened(found[0], text))
+dropped()
+print(opened(found[1], os.listdir), opened(found[2], os.listdir))
+os.unlink('a/b/f'); os.rmdir('a/b')
+dropped()
+print(opened(found[0], text), opened(found[1], os.listdir))
+""#;
+    let said = sh(&bed.root(), script);
+    assert_eq!(said, "kept\n['f'] ['b']\nStale file handle Stale file handle\n");
     bed.ends_sound();
 }

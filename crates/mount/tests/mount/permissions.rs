@@ -48,6 +48,13 @@ fn permissions_are_those_of_a_local_file_system() {
         "touch g; chown nobody:daemon g; chmod 2755 g
         as() { setpriv --reuid nobody --regid nogroup \"$@\" setfacl -m u:daemon:rwx g; mode g; }
         as --groups daemon; as --clear-groups",
+        // Who writes takes away the bits that set the user and the group, and capabilities.
+        "chmod 711 .; group() { chown root:daemon \"$@\"; }; as() { setpriv --reuid nobody --regid nogroup \"$@\"; }
+        for bits in 2666 4666 6777; do for who in --clear-groups '--groups daemon'; do
+        for how in 'echo x >>f' 'echo x >f' 'truncate -s 9 f' 'fallocate -l 9 f' 'dd if=/dev/zero of=f bs=4k count=1 oflag=direct'; do
+        echo y >f; group f; chmod $bits f; as $who sh -c \"$how\" 2>/dev/null; echo \"$who $how\"; mode f; done; done; done
+        chmod 4755 f; echo x >>f; mode f; echo x >g; for how in 'echo x >>g' 'echo x >g'; do setcap cap_net_raw+ep g
+        sh -c \"$how\"; getfattr --absolute-names -m security.capability g; done",
         // The kernel enforces them.
         "chmod 711 .; echo secret >e; chmod 644 e; may cat e; setfacl -m u:nobody:--- e; may cat e
         setfacl -m u:nobody:rw e; may sh -c 'echo >>e'; chmod g-w e; may sh -c 'echo >>e'; may cat e; mkdir p; echo >p/in

@@ -121,6 +121,10 @@ impl Manager for Mortal {
         self.alive()?.inode(inode)
     }
 
+    fn count(&self) -> Result<u64> {
+        self.alive()?.count()
+    }
+
     fn names(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Entry>> {
         self.alive()?.names(directory, after, most)
     }
