@@ -493,7 +493,8 @@ sort failed; a missed target does not change the status.",
         doc: "\
 Runs COMMAND on every host, or on those of --on, at the same time: as the user of the node there, in a process group \
 of its own, without a shell. Its output is printed line by line, each after the name of its host (a line of over 1 MiB \
-in pieces), or with --gather for each host together. Standard input, unless it is a terminal, goes to all hosts.
+in pieces), or with --gather or --json for each host together. Standard input, unless it is a terminal, goes to all \
+hosts.
 
 When COMMAND ends, the rest of its process group is killed, children in the background too. Children that made a \
 session of their own (setsid) are killed when the node ends. When this program is stopped or disappears, what it \
