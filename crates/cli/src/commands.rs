@@ -492,9 +492,9 @@ sort failed; a missed target does not change the status.",
         about: "run a command on the hosts of a cluster",
         doc: "\
 Runs COMMAND on every host, or on those of --on, at the same time: as the user of the node there, in a process group \
-of its own, without a shell. Its output is printed line by line, each after the name of its host (a line of over 1 MiB \
-in pieces), or with --gather or --json for each host together. Standard input, unless it is a terminal, goes to all \
-hosts.
+of its own, without a shell, with the name of its host in the variable THALWEG_NODE. Its output is printed line by \
+line, each after the name of its host (a line of over 1 MiB in pieces), or with --gather or --json for each host \
+together. Standard input, unless it is a terminal, goes to all hosts.
 
 When COMMAND ends, the rest of its process group is killed, children in the background too. Children that made a \
 session of their own (setsid) are killed when the node ends. When this program is stopped or disappears, what it \
@@ -504,6 +504,7 @@ it.",
         examples: &[
             ("thalweg exec -- uname -r", "on all hosts"),
             ("thalweg exec --on n1,n2 --timeout 10s -- du -sh /data", "on two, for at most ten seconds"),
+            ("thalweg exec --on 'n[1-32],!n7' --gather -- uname -r", "equal output is printed once"),
             ("thalweg exec --gather -- sh -c 'df | tail -n 1'", "a shell is a command like any other"),
         ],
         subjects: &[],
