@@ -1,18 +1,22 @@
 /* Reads or writes one file in chunks of one size, and says how long it took, for `thalweg bench volume`.
  *
  *   access read|write|random FILE CHUNK FIRST BYTES SEED
- *   access small DIRECTORY BYTES 0 COUNT SEED
+ *   access small|make|get|remove DIRECTORY BYTES 0 COUNT SEED
+ *   access answer|ask ADDRESS BYTES PORT COUNT SEED
  *
  * FILE is a path or, if compiled with -DNFS -lnfs, a URL nfs://HOST/PATH?version=3. With &readahead=N it has a page cache too. `read` and `write` go through BYTES
  * bytes from byte FIRST on; `write` makes the file and ends with fsync. `random` reads BYTES / CHUNK chunks, each at a random
  * multiple of CHUNK below FIRST. `small` makes COUNT files of BYTES bytes, asks for the attributes of each, reads each, and
- * removes each; the percentiles are then those of making one. Prints "ready" when the file is open, and begins when a line comes on standard
- * input. Prints {"seconds": .., "bytes": .., "p50_us": .., "p99_us": .., "made_seconds": ..}: the percentiles are those of single requests, and
- * making the files took `made_seconds`.
+ * removes each; the percentiles are then those of making one. `make`, `get` and `remove` do only that. Prints "ready" when the
+ * file is open, and begins when a line comes on standard input. Prints {"seconds": .., "bytes": .., "p50_us": .., "p99_us": ..,
+ * "made_seconds": ..}: the percentiles are those of single requests, and making the files took `made_seconds`. `ask` sends
+ * COUNT messages over TCP, each after the answer to the one before, and `answer` sends each back.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,11 +111,13 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* Makes, inspects, reads and removes files. */
-static uint64_t small(const char *directory, char *chunk, size_t bytes, uint64_t count, uint32_t *took_us, double *made_seconds) {
+static uint64_t small(const char *directory, int only, char *chunk, size_t bytes, uint64_t count, uint32_t *took_us,
+                      double *made_seconds) {
     char name[4096];
     struct stat s;
     uint64_t moved = 0, begin = now_ns();
     for (int step = 0; step < 4; step++) {
+        if (only >= 0 && only != step) continue;
         for (uint64_t i = 0; i < count; i++) {
             uint64_t before = now_ns();
             int file;
@@ -131,26 +137,54 @@ static uint64_t small(const char *directory, char *chunk, size_t bytes, uint64_t
             default:
                 if (unlink(name)) fail(name, strerror(errno));
             }
-            if (!step) took_us[i] = (now_ns() - before) / 1000;
+            if (!step || only >= 0) took_us[i] = (now_ns() - before) / 1000;
         }
         if (!step) *made_seconds = (now_ns() - begin) / 1e9;
     }
     return moved;
 }
 
+/* A socket that listens, or is connected. */
+static int tcp(const char *address, uint16_t port, int listens) {
+    int on = 1, s = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = inet_addr(address)};
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    int failed = listens ? bind(s, (void *)&at, sizeof at) || listen(s, 1) : connect(s, (void *)&at, sizeof at);
+    if (failed) fail(address, strerror(errno));
+    return s;
+}
+
+/* Moves messages one at a time: receives and returns each, or sends each and waits for it. */
+static uint64_t talk(int s, int answers, char *chunk, size_t bytes, uint64_t count, uint32_t *took_us) {
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t before = now_ns();
+        if (!answers && send(s, chunk, bytes, MSG_NOSIGNAL) != (ssize_t)bytes) fail("send", strerror(errno));
+        if (recv(s, chunk, bytes, MSG_WAITALL) != (ssize_t)bytes) fail("receive", strerror(errno));
+        if (answers && send(s, chunk, bytes, MSG_NOSIGNAL) != (ssize_t)bytes) fail("send", strerror(errno));
+        took_us[i] = (now_ns() - before) / 1000;
+    }
+    return count * bytes;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 7) fail("usage", "access read|write|random FILE CHUNK FIRST BYTES SEED");
-    int writes = !strcmp(argv[1], "write"), random = !strcmp(argv[1], "random"), files = !strcmp(argv[1], "small");
+    if (argc != 7) fail("usage", "access read|write|random|small|ask|answer FILE CHUNK FIRST BYTES SEED");
+    int writes = !strcmp(argv[1], "write"), random = !strcmp(argv[1], "random"), files, only = -1;
+    const char *steps[] = {"make", "", "get", "remove"};
+    for (int step = 0; step < 4; step++) if (!strcmp(argv[1], steps[step])) only = step;
+    files = only >= 0 || !strcmp(argv[1], "small");
+    int asks = !strcmp(argv[1], "ask"), answers = !strcmp(argv[1], "answer");
     size_t chunk_bytes = strtoull(argv[3], NULL, 10);
     uint64_t first = strtoull(argv[4], NULL, 10), bytes = strtoull(argv[5], NULL, 10);
     uint64_t seed = strtoull(argv[6], NULL, 10) * 0x9e3779b97f4a7c15ull | 1;
     if (!chunk_bytes || (random && first < chunk_bytes)) fail("usage", "chunks have bytes, and a file holds one of them");
     char *chunk = malloc(chunk_bytes);
-    uint64_t requests = files ? bytes : (bytes + chunk_bytes - 1) / chunk_bytes, moved = 0;
+    uint64_t requests = files || asks || answers ? bytes : (bytes + chunk_bytes - 1) / chunk_bytes, moved = 0;
     uint32_t *took_us = malloc((requests + 1) * sizeof *took_us);
     if (!chunk || !took_us) fail("memory", "there is too little");
     for (size_t i = 0; i < chunk_bytes; i++) chunk[i] = next(&seed) >> 32;
-    if (!files) open_file(argv[2], writes);
+    int listens = answers ? tcp(argv[2], first, 1) : -1;
+    if (!files && !asks && !answers) open_file(argv[2], writes);
     printf("ready\n");
     fflush(stdout);
     char line[16];
@@ -158,7 +192,12 @@ int main(int argc, char **argv) {
     uint64_t begin = now_ns(), before = begin, done = 0;
     double made_seconds = 0;
     if (files) {
-        moved = small(argv[2], chunk, chunk_bytes, requests, took_us, &made_seconds);
+        moved = small(argv[2], only, chunk, chunk_bytes, requests, took_us, &made_seconds);
+        done = requests;
+    }
+    if (asks || answers) {
+        int s = answers ? accept(listens, NULL, NULL) : tcp(argv[2], first, 0);
+        moved = talk(s, answers, chunk, chunk_bytes, requests, took_us);
         done = requests;
     }
     for (; done < requests; done++) {

@@ -164,7 +164,7 @@ fn with_rivals(place: Place) -> Option<Place> {
 #[test]
 fn files_of_a_volume_on_nodes_are_read_and_written_also_while_a_store_is_dead() {
     let Some(place) = with_rivals(with_lab()) else { return };
-    let rows = "global,again,write-7-copies,dead-store";
+    let rows = "small-files,global,again,write-7-copies,dead-store";
     let report = place.report(&["volume", "--size", "1MB", "--runs", "1", "--rows", rows]);
     println!("left out: {:?}", report.notes);
     if report.rows.is_empty() {

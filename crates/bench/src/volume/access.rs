@@ -32,6 +32,14 @@ pub(crate) enum How {
     Random,
     /// Many small files: created, inspected, read and removed.
     Small,
+    /// One of these three steps.
+    Make,
+    Get,
+    Remove,
+    /// Messages over TCP, each sent after the answer to the one before.
+    Ask,
+    /// Each of them is returned.
+    Answer,
 }
 
 /// One process.
@@ -39,12 +47,12 @@ pub(crate) struct Task {
     pub(crate) how: How,
     /// The host of a lab in which the process runs.
     pub(crate) host: Option<u32>,
-    /// A path or a URL of NFS.
+    /// A path, a URL of NFS, or the address of the process that answers.
     pub(crate) file: String,
     pub(crate) chunk_bytes: u64,
-    /// The first byte; for random offsets, the length of the file.
+    /// The first byte; for random offsets, the length of the file; for messages, the port.
     pub(crate) first: u64,
-    /// The bytes to move; for small files, their number.
+    /// The bytes to move; for small files and messages, their number.
     pub(crate) bytes: u64,
 }
 
@@ -56,6 +64,8 @@ impl Task {
             How::Random => self.bytes.div_ceil(self.chunk_bytes) * self.chunk_bytes,
             // Each is written and read.
             How::Small => 2 * self.bytes * self.chunk_bytes,
+            How::Remove => 0,
+            How::Make | How::Get | How::Ask | How::Answer => self.bytes * self.chunk_bytes,
         }
     }
 }
@@ -142,6 +152,11 @@ impl Access {
             How::Write => "write",
             How::Random => "random",
             How::Small => "small",
+            How::Make => "make",
+            How::Get => "get",
+            How::Remove => "remove",
+            How::Ask => "ask",
+            How::Answer => "answer",
         };
         command.args([how, &task.file]);
         command.args([task.chunk_bytes, task.first, task.bytes, seed].map(|number| number.to_string()));

@@ -1,4 +1,5 @@
-//! `thalweg-bench volume`: the experiments of paper 001 on a lab of eight hosts, and a mount on one machine beside its rivals.
+//! `thalweg-bench volume`: the experiments of paper 001 on a lab of eight hosts, small files on one of four, and a mount on
+//! one machine beside its rivals.
 //!
 //! Model: each host of the lab has a store, and one to seven of them read or write files of 838-byte records, each
 //! through a mount and by the same program. NFS serves the same file from n8. The ideal is the time that the links need
@@ -10,6 +11,7 @@ mod library;
 mod local;
 mod mounts;
 mod nfs;
+mod small;
 pub(crate) mod suites;
 
 use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, BenchTarget};
@@ -204,7 +206,8 @@ fn figures() -> Vec<(String, Row)> {
 
 /// Names of the rows.
 pub(crate) fn names() -> Vec<&'static str> {
-    let measured = local::NAMES.into_iter().chain(HEADLINES.iter().map(|(name, _)| *name)).chain([FIGURES]);
+    let measured =
+        local::NAMES.into_iter().chain(HEADLINES.iter().map(|(name, _)| *name)).chain([FIGURES, small::NAME]);
     measured.collect()
 }
 
@@ -223,6 +226,7 @@ pub(crate) fn measure(
         }
     };
     local::measure(asked, dir, &access, rivals, report)?;
+    small::measure(asked, dir, &access, report)?;
     let mut rows: Vec<(String, Row)> = Vec::new();
     if asked.wants(FIGURES) && !(asked.tiny && asked.options.rows.is_empty()) {
         rows.extend(figures());

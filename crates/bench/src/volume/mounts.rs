@@ -62,14 +62,23 @@ impl<'a> Striped<'a> {
     /// Mounts the volume in each of the first hosts, with these flags.
     pub(crate) fn mount(&self, hosts: u32, flags: &[&str]) -> Result<Mounts> {
         let mut mounts = Mounts(Vec::new());
-        for host in 1..=hosts {
-            let at = self.lab.directory(host).join("mnt");
-            std::fs::create_dir_all(&at).map_err(|e| thalweg_measure::failed("make", &at, &e))?;
-            let mut command = self.lab.on_network(host, &self.asked.options.program);
-            self.of_owner(command.args(["mount", NAME]).arg(&at).args(flags));
-            mounts.add(at, &mut command)?;
-        }
+        (1..=hosts).try_for_each(|host| self.add(&mut mounts, host, flags))?;
         Ok(mounts)
+    }
+
+    /// Mounts the volume in one host, with these flags.
+    pub(crate) fn mount_on(&self, host: u32, flags: &[&str]) -> Result<Mounts> {
+        let mut mounts = Mounts(Vec::new());
+        self.add(&mut mounts, host, flags)?;
+        Ok(mounts)
+    }
+
+    fn add(&self, mounts: &mut Mounts, host: u32, flags: &[&str]) -> Result<()> {
+        let at = self.lab.directory(host).join("mnt");
+        std::fs::create_dir_all(&at).map_err(|e| thalweg_measure::failed("make", &at, &e))?;
+        let mut command = self.lab.on_network(host, &self.asked.options.program);
+        self.of_owner(command.args(["mount", NAME]).arg(&at).args(flags));
+        mounts.add(at, &mut command)
     }
 }
 
