@@ -61,6 +61,18 @@ END
 pjdfstest -c "$DIR/settings.toml" -p "$MNT" >"$DIR/said" || { grep -i -m 5 fail "$DIR/said" >&2; exit 1; }
 sed -n 's/^Summary: //p' "$DIR/said""#,
     },
+    Suite {
+        name: "stress-ng",
+        work: "the stressors of stress-ng for file systems, one after the other",
+        needs: &["stress-ng"],
+        script: r#"
+# binderfs is a file system of its own, which not every kernel has.
+stress-ng --class filesystem --exclude binderfs --sequential 1 --timeout $((N / 500 + 1)) --verify --temp-path "$MNT" >"$DIR/said" 2>&1 || {
+    grep -E -m 5 'fail|error|warn' "$DIR/said" >&2
+    exit 1
+}
+echo "$(sed -n 's/.*dispatching hogs: //p' "$DIR/said" | tr ',' '\n' | wc -l) stressors, $(grep -c 'skipping' "$DIR/said" || true) not supported by the machine""#,
+    },
     Suite { name: "fsx", work: FSX_WORK, needs: &["fsx"], script: FSX },
     Suite { name: WITH_KILLS, work: FSX_WORK, needs: &["fsx"], script: FSX },
     Suite {
