@@ -31,7 +31,7 @@ const PORT: u64 = 7701;
 
 /// What is done with each file, and the rate of the first measurement.
 const STEPS: [(&str, How, f64); 3] =
-    [("created", How::Make, 0.0), ("read", How::Get, 0.0), ("removed", How::Remove, 0.0)];
+    [("created", How::Make, 313.0), ("read", How::Get, 609.0), ("removed", How::Remove, 661.0)];
 /// The rates are to be this many times those of the first measurement.
 const TIMES: f64 = 3.0;
 
