@@ -461,8 +461,8 @@ fn ask_store(nodes: &Nodes, client: &str, node: &str, directory: &str, volume: &
     let request =
         VolumeRequest::Store { directory: directory.into(), volume: volume.into(), slot, peers: Vec::new() };
     let (mut out, inc) = link.open(request.text().as_bytes()).map_err(|why| why.to_string())?;
-    // Attach, in version 6, as caller 0 in its first connection: docs/formats/volume.md has the bytes.
-    let attach = [&[5, 0, 0, 0, 0, 0, 0, 0][..], &1_u64.to_le_bytes(), &[0, 6], &[0; 3]];
+    // Attach, in version 7, as caller 0 in its first connection: docs/formats/volume.md has the bytes.
+    let attach = [&[5, 0, 0, 0, 0, 0, 0, 0][..], &1_u64.to_le_bytes(), &[0, 7], &[0; 3]];
     let mut attach = attach.concat();
     out.send(0, &mut attach).map_err(|why| why.to_string())?;
     let pool = thalweg_block::Pool::new(256 << 10, 2).unwrap();

@@ -10,9 +10,8 @@
 use std::sync::Arc;
 
 use fuser::{INodeNo, Request};
-use thalweg_volume::{CAPABILITY_ATTRIBUTE, Edit, Inode, Volume};
+use thalweg_volume::{CAPABILITY_ATTRIBUTE, Edit, Error, Inode, Volume};
 
-use crate::fs::Result;
 use crate::handles::OpenFile;
 use crate::{Kernel, callers};
 
@@ -21,7 +20,7 @@ pub(crate) fn before_write(
     (volume, kernel): (&Arc<Volume>, &Kernel),
     request: &Request,
     open: &OpenFile,
-) -> Result<()> {
+) -> Result<(), Error> {
     let (inode, (mode, group)) = (open.file.inode(), open.file.mode_and_group());
     if let (Some(_), Some(kernel)) = (take_bits(volume, request, inode, mode, group)?, kernel.get()) {
         // It has the attributes. With an empty range this waits for no page, so it cannot deadlock.
@@ -34,7 +33,7 @@ pub(crate) fn before_write(
 }
 
 /// Takes the bits from a file that was cut or made longer. Returns it as it is then.
-pub(crate) fn after_resize(volume: &Arc<Volume>, request: &Request, found: Inode) -> Result<Inode> {
+pub(crate) fn after_resize(volume: &Arc<Volume>, request: &Request, found: Inode) -> Result<Inode, Error> {
     Ok(take_bits(volume, request, found.id, found.mode, found.group)?.unwrap_or(found))
 }
 
@@ -44,7 +43,7 @@ fn take_bits(
     inode: u64,
     mode: u32,
     group: u32,
-) -> Result<Option<Inode>> {
+) -> Result<Option<Inode>, Error> {
     if mode & (libc::S_ISUID | libc::S_ISGID) == 0 || callers::keeps_bits(request) {
         return Ok(None);
     }

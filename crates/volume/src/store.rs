@@ -139,10 +139,12 @@ pub trait Store: Send + Sync {
 
     /// Removes strips of any generation. After a failure it goes on with the others.
     fn remove_all(&self, strips: &[Strip]) -> Result<()> {
-        strips.iter().fold(Ok(()), |done, strip| {
+        let mut done = Ok(());
+        for strip in strips {
             let removed = self.remove(*strip, u64::MAX);
-            done.and(removed)
-        })
+            done = done.and(removed);
+        }
+        done
     }
 
     /// The facts of the strip; `None` if it does not exist.
