@@ -72,6 +72,26 @@ impl Choice {
         self.asked.dry_run || self.asked.existing
     }
 
+    /// Whether a directory below a source, with this path there, is not copied: it, or one above it, is excluded or not
+    /// listed. `way` is the path of the source for rules.
+    pub(crate) fn passes_over(&self, way: &OsStr, path: &Path) -> bool {
+        let mut all = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+        all.any(|path| {
+            let is_listed = self.listed.as_ref().is_none_or(|listed| listed.has(path));
+            let path = below(way.as_bytes(), path.as_os_str());
+            !is_listed || self.rules.excludes(Side::Source, &path, true)
+        })
+    }
+
+    /// Whether rules protect an entry of a directory of the destination from being deleted, or one above it.
+    pub(crate) fn spares(&self, way: &OsStr, path: &Path, is_dir: bool) -> bool {
+        let mut all = path.ancestors().filter(|path| !path.as_os_str().is_empty()).enumerate();
+        all.any(|(above, path)| {
+            let (path, is_dir) = (below(way.as_bytes(), path.as_os_str()), is_dir || above > 0);
+            self.rules.excludes(Side::Dest, &path, is_dir) && self.rules.protects_in_deleted(&path, is_dir)
+        })
+    }
+
     /// Whether it is one that has a meaning for streams.
     pub(crate) fn is_everything(&self) -> bool {
         self.asked == PumpChoice::default()

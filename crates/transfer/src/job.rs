@@ -40,6 +40,7 @@ use crate::roots::{self, From, Root, Roots, To, Transfer};
 use crate::shared::{Counts, Links, Name, OneMore, Shared, count};
 use crate::sink::SinkLane;
 use crate::source::SourceLane;
+use crate::sources::{Layer, Sources};
 use crate::work_queue::{Found, WorkQueue};
 use crate::{Error, Result, hidden_names};
 
@@ -122,8 +123,9 @@ impl<'j> Job<'j> {
             _ => (None, JournalContents::default()),
         };
         let one_file = self.roots.roots.len() <= 1 && !self.roots.roots.iter().any(|root| root.is_tree);
+        let is_missing = !self.roots.missing.lock().expect("no lane panics").is_empty();
         // If one file is all that there is to move, its error is that of the transfer.
-        let is_alone = one_file && self.roots.missing.lock().expect("no lane panics").is_empty();
+        let is_alone = one_file && !is_missing;
         Ok(Shared {
             source: Arc::clone(self.source),
             dest: Arc::clone(self.dest),
@@ -136,6 +138,8 @@ impl<'j> Job<'j> {
             choice: &transfer.choice,
             deleter: Deleter::new(&transfer.choice),
             ways: self.roots.roots.iter().map(|root| root.way.clone()).collect(),
+            lacks_source: is_missing && self.roots.roots.iter().any(Root::is_contents),
+            own_hidden: self.roots.own_hidden(),
             receives: self.part == Part::Sink,
             resume: transfer.resume,
             sync_each: one_file,
@@ -281,6 +285,9 @@ impl<'j> Job<'j> {
             count(&shared.counts.found, 1);
             shared.left_out.add(End::Source, why)?;
         }
+        if self.roots.meet() {
+            return feed.directory(self.together(shared)?);
+        }
         let mut last: Option<(&Root, Arc<Directory<'a>>)> = None;
         for (number, root) in self.roots.roots.iter().enumerate() {
             if let To::Stream(path) = &self.transfer.dest {
@@ -293,7 +300,7 @@ impl<'j> Job<'j> {
                     Some((other, place)) if other.source == root.source => place,
                     _ => Arc::new(Directory::of_roots(
                         shared,
-                        Some(self.source.open_dir(&root.source)?),
+                        Some(Sources::one(self.source.open_dir(&root.source)?)),
                         self.there(),
                     )),
                 };
@@ -306,8 +313,26 @@ impl<'j> Job<'j> {
     }
 
     fn tree<'a>(&self, parent: &Arc<Directory<'a>>, root: &Root, number: u64) -> Result<Directory<'a>> {
-        let source = self.source.open_dir(&root.source)?;
+        let source = Sources::one(self.source.open_dir(&root.source)?);
         Directory::root(parent, source, (root.name_for_now(), &root.there), number, root.is_new)
+    }
+
+    /// The directory that all sources have together, because they go into one directory.
+    fn together<'a>(&self, shared: &'a Shared<'a>) -> Result<Directory<'a>> {
+        let roots = &self.roots.roots;
+        let layer = |root: &Root| {
+            let (dir, there) = (self.source.open_dir(&root.source)?, root.there.clone());
+            Ok(match root.is_tree {
+                true if root.is_contents() => Layer::Contents(dir),
+                true => Layer::Tree(there, dir),
+                false => Layer::File(root.name.clone(), dir, there),
+            })
+        };
+        let source = Sources::of(roots.iter().map(layer).collect::<Result<Vec<Layer>>>()?);
+        let number = roots.iter().position(Root::is_contents).expect("they meet in its directory");
+        let parent = Arc::new(Directory::of_roots(shared, None, self.there()));
+        let root = &roots[number];
+        Directory::root(&parent, source, (root.name_for_now(), &root.there), number as u64, false)
     }
 
     /// Gives the work queue the one source that is not a file, if there is one.
@@ -427,8 +452,9 @@ impl<'j> Job<'j> {
             journal.remove()?;
         }
         // Creating and removing hidden names has changed the directory's times.
-        let contents = self.roots.roots.iter().filter(|root| root.there.is_empty());
-        for facts in contents.filter_map(|root| root.facts) {
+        if let Some(facts) =
+            self.roots.roots.iter().find(|root| root.is_contents()).and_then(|root| root.facts)
+        {
             match dir.set_attributes(&facts) {
                 // It was listed when all entries of the directory existed.
                 Err(e) if e.is_of_one_name() && shared.left_out.count() > 0 => {}

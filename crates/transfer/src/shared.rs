@@ -148,6 +148,10 @@ pub(crate) struct Shared<'a> {
     pub(crate) deleter: Deleter<'a>,
     /// The paths of the roots for filter rules.
     pub(crate) ways: Vec<OsString>,
+    /// Whether a source is missing that might have had something in each directory.
+    pub(crate) lacks_source: bool,
+    /// Hidden names of this transfer that its own source may have.
+    pub(crate) own_hidden: Vec<OsString>,
     /// Whether the source is another process.
     pub(crate) receives: bool,
     /// Whether files that are complete at the destination are skipped.

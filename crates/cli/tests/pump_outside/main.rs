@@ -10,6 +10,7 @@ mod files;
 mod live;
 mod planted;
 mod resume;
+mod several;
 #[path = "../support/mod.rs"]
 mod support;
 mod trees;
