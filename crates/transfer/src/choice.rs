@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use thalweg_api::{PumpChange, PumpChoice, PumpCompare, PumpItem};
 use thalweg_io::hidden::is_hidden;
-use thalweg_io::tree::{Dir, EntryKind};
+use thalweg_io::tree::{self, Dir, EntryKind};
 
 use crate::left_out::Lists;
 use crate::refused::Refused;
@@ -210,6 +210,7 @@ impl<'c> Deleter<'c> {
         }
         // A stack instead of recursion: a tree may be deeper than a thread's stack.
         let mut open = vec![Doomed::open(dir, name, path)?];
+        self.opens_up(&open[0])?;
         while let Some(doomed) = open.last_mut() {
             let Some((name, kind)) = doomed.left.pop() else {
                 let Doomed { dir, name, way, keeps, .. } = open.pop().expect("there is a last one");
@@ -225,12 +226,17 @@ impl<'c> Deleter<'c> {
                 doomed.keeps = true;
             } else if is_dir {
                 let below = Doomed::open(&doomed.here, name, path)?;
+                self.opens_up(&below)?;
                 open.push(below);
             } else if !self.counted(&path, false, || doomed.here.remove(&name))? {
                 doomed.keeps = true;
             }
         }
         Ok(())
+    }
+
+    fn opens_up(&self, doomed: &Doomed) -> Result<()> {
+        if self.choice.asked.dry_run { Ok(()) } else { Ok(tree::open_up(&*doomed.here)?) }
     }
 
     /// Deletes one entry, unless that would be one too many. Returns whether it is gone.

@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -212,6 +212,14 @@ impl<'a> Directory<'a> {
         key
     }
 
+    /// The path of a name in this directory at the destination; its path in the transfer if that is elsewhere.
+    pub(crate) fn path_there(&self, name: &OsStr) -> PathBuf {
+        match self.target_for(name) {
+            Ok(Some(dir)) => dir.path().join(name),
+            _ => OsString::from_vec(self.key_of(name)).into(),
+        }
+    }
+
     /// Its path from the top of its tree.
     pub(crate) fn own_way(&self) -> &Path {
         Path::new(OsStr::from_bytes(self.key.get(self.top.1..).unwrap_or_default()))
@@ -263,7 +271,11 @@ impl<'a> Directory<'a> {
         let Some(above) = parent.target_for(&self.name)? else { return Ok(None) };
         if self.shared.choice.only_looks() {
             let is_there = above.find(&self.name)?.is_some_and(|facts| facts.kind == EntryKind::Directory);
-            return Ok(if is_there { Some(above.open_dir(&self.name)?) } else { None });
+            let dir = if is_there { Some(above.open_dir(&self.name)?) } else { None };
+            if let (Some(dir), false) = (&dir, self.shared.choice.asked.dry_run) {
+                tree::open_up(&**dir)?;
+            }
+            return Ok(dir);
         }
         let dir = match self.is_staged_root() {
             true => {
@@ -280,6 +292,8 @@ impl<'a> Directory<'a> {
                 })?
             }
         };
+        // It gets its permissions when everything in it exists.
+        tree::open_up(&*dir)?;
         if self.is_staged_root() {
             self.shared.staged.lock().expect("no lane panics").insert(self.top.0, Arc::clone(&dir));
         }

@@ -8,7 +8,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::tree::{Dir, Tree};
+use thalweg_io::tree::{self, Dir, Tree};
 use thalweg_io::{Access, Caching, File, host, process};
 use thalweg_pump::{Carrier, Meters, Sink, Source, Watch, pump};
 use thalweg_wire::Streams;
@@ -180,7 +180,23 @@ impl<'j> Job<'j> {
         let identity = self.roots.identity(self.transfer.hashing)?;
         let name = hidden_names::journal(&self.roots.stem);
         let wanted = self.transfer.resume.then_some(identity);
-        let (journal, told) = Journal::open(&**self.dest, dir, name, wanted)?;
+        if self.roots.roots.iter().any(Root::is_contents) {
+            tree::open_up(&**dir)?;
+        }
+        let opened = Journal::open(&**self.dest, dir, name, wanted);
+        let (journal, told) = opened.map_err(|e| match e {
+            Error::Busy(_) => Error::Busy(self.goal(&**dir)),
+            other => other,
+        })?;
+        // Another process may have made the tree, and ended, since it was looked for.
+        let is_made = |root: &&Root| root.is_new && !matches!(dir.find(&root.there), Ok(None));
+        if let Some(root) = self.roots.roots.iter().find(is_made) {
+            if told.end == 0 {
+                // The journal was created by this transfer.
+                let _ = journal.remove();
+            }
+            return Err(Error::Busy(dir.path().join(&root.there)));
+        }
         if told.identity.is_some() {
             return Ok((journal, told));
         }
@@ -412,9 +428,7 @@ impl<'j> Job<'j> {
                 shared.left_out.add(End::Dest, first_left_out(more, root))?;
                 continue;
             }
-            // The first name may be a file that this run did not receive only if the transfer resumes: complete files
-            // are not sent again.
-            if self.part == Part::Sink && !shared.resume && !links.has_moved(&first) {
+            if self.part == Part::Sink && !links.is_there(&first) {
                 return Err(Refused::NotSent(dir.path().join(OsStr::from_bytes(&first))).into());
             }
             match shared.left_out.or_none(End::Dest, self.one_more(shared, dir, more))? {
@@ -448,13 +462,15 @@ impl<'j> Job<'j> {
 
     /// Makes the names durable after all of them were given.
     fn settle(&self, shared: &Shared<'_>, dir: &dyn Dir) -> thalweg_io::Result<()> {
+        let contents = self.roots.roots.iter().find(|root| root.is_contents());
         if let Some(journal) = &shared.journal {
+            if contents.is_some() {
+                tree::open_up(dir)?;
+            }
             journal.remove()?;
         }
         // Creating and removing hidden names has changed the directory's times.
-        if let Some(facts) =
-            self.roots.roots.iter().find(|root| root.is_contents()).and_then(|root| root.facts)
-        {
+        if let Some(facts) = contents.and_then(|root| root.facts) {
             match dir.set_attributes(&facts) {
                 // It was listed when all entries of the directory existed.
                 Err(e) if e.is_of_one_name() && shared.left_out.count() > 0 => {}
@@ -466,12 +482,17 @@ impl<'j> Job<'j> {
 
     /// An error that occurred after all files had their names.
     fn undoable(&self, dir: &dyn Dir, e: thalweg_io::Error) -> thalweg_io::Error {
+        e.undoable(&self.goal(dir))
+    }
+
+    /// The path of what is written in a directory.
+    fn goal(&self, dir: &dyn Dir) -> PathBuf {
         let name = match &self.roots.roots[..] {
             [] => self.roots.stem.as_os_str(),
             [root] => &root.there,
             _ => OsStr::new(""),
         };
-        e.undoable(&dir.path().join(name))
+        dir.path().join(name)
     }
 
     fn one_more(&self, shared: &Shared<'_>, dir: &Arc<dyn Dir>, more: &OneMore) -> Result<()> {
@@ -493,6 +514,7 @@ impl<'j> Job<'j> {
             None => false,
         };
         if !is_there {
+            tree::open_up(&*place)?;
             if found.is_some() {
                 place.remove(&more.name.own)?;
             }
@@ -522,12 +544,15 @@ impl<'j> Job<'j> {
         }
         let staged =
             self.roots.roots.iter().filter(|root| root.is_new).map(|root| hidden_names::partial(&root.there));
+        // Their locks are released.
+        shared.staged.lock().expect("no lane panics").clear();
+        let is_taken = matches!(why, Error::Busy(_)) && self.roots.roots.iter().any(|root| root.is_new);
         let hopeless = shared.one_file && matches!(why, Error::Changed(_) | Error::Mismatch { .. });
-        let mut worth = journal.has_ranges() && !hopeless;
+        let mut worth = journal.has_ranges() && !hopeless && !is_taken;
         let moved =
             shared.counts.bytes.load(Ordering::Relaxed) + shared.counts.resumed_bytes.load(Ordering::Relaxed);
         for partial in staged {
-            if moved > 0 || worth {
+            if (moved > 0 && !is_taken) || worth {
                 worth = true;
             } else {
                 // If the name cannot be removed, the next run removes it.

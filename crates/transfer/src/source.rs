@@ -263,6 +263,12 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             count(&shared.counts.skipped, 1);
             return Ok(());
         }
+        if shared.choice.asked.dry_run {
+            let written = known.check_in_the_way(|| place.path_there(&there), kind);
+            if shared.left_out.or_none(End::Dest, written)?.is_none() {
+                return Ok(());
+            }
+        }
         match kind {
             EntryKind::Directory => {
                 if !known.is_a(kind) {
@@ -298,6 +304,10 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         let facts = self.shared.source.attributes(&file)?;
         if facts.kind != EntryKind::File {
             return Err(Error::Changed(file.path().to_path_buf()));
+        }
+        // What stays is not a name of the file that others become names of.
+        if known.spares_newer(self.shared, &facts) {
+            return Ok(());
         }
         let is_dry = self.shared.choice.asked.dry_run;
         if facts.links > 1 && !is_dry && self.has_first_name(place, &there, &facts)? {
