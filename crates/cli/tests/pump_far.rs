@@ -2,15 +2,19 @@
 //! the kernel counts the bytes on the links. Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests use files and the clock directly.
 
+#[path = "pump_outside/named.rs"]
+mod named;
 mod support;
 #[path = "pump_outside/walk.rs"]
 mod walk;
 
 use std::time::{Duration, Instant};
 
+use named::{files, groups, planted};
 use support::lab::Lab;
 use support::{Outcome, Place, Running, skipped, until};
-use thalweg_api::{ClusterReport, PumpReceipt, from_json};
+use thalweg_api::{ClusterReport, PumpChange, PumpReceipt, from_json};
+use thalweg_base::rng::Rng;
 use walk::{OF_EVERYTHING, are_same};
 
 const FILE_BYTES: u64 = 40_000_000;
@@ -285,5 +289,81 @@ fn a_full_disk_and_a_source_that_changes_are_told_by_their_host() {
         place.shell("truncate -s 30000000 in").is_done();
         ends_with(1, &place, running, Instant::now(), &["n1: ", "/in changed while it was read"]);
         place.shell("truncate -s 40000000 in; rm -f .out*").is_done();
+    }
+}
+
+/// Files that DEST has already are skipped at their first name, and get the others: the sink believes that only of
+/// files that it was told to be complete.
+#[test]
+fn names_of_files_that_are_there_are_given_as_here() {
+    let Some((lab, place)) = prepared("1") else { return };
+    for seed in 0..4 {
+        place.shell(&planted(&mut Rng::new(seed))).is_done();
+        for how in [
+            "--compare time",
+            "--compare content",
+            "--update",
+            "--existing",
+            "--resume",
+            "--compare time --update --delete",
+        ] {
+            place.shell("rm -rf ours theirs; cp -a u ours; cp -a u theirs").is_done();
+            let flags: Vec<&str> = how.split(' ').collect();
+            let here = place.run(&[&["pump", "s/", "ours", "--json", "--streams", "1"], &flags[..]].concat());
+            let n1 = at("n1", &place, "theirs");
+            let args = [&["s/", &*n1, "--json", "--streams", "1"], &flags[..]].concat();
+            let (here, there) = (receipt(&here), receipt(&pump(&lab, &place, &args)));
+            assert!(here.holds && there.holds, "seed {seed} {how}: {here:?} {there:?}");
+            assert_eq!(groups(files(&place, "theirs")), groups(files(&place, "ours")), "seed {seed} {how}");
+            let counts = |told: &PumpReceipt| (told.files, told.resumed_files, told.skipped, told.hard_links);
+            assert_eq!(counts(&there), counts(&here), "seed {seed} {how}");
+        }
+    }
+    // The first name of a file of another time, and then one that is new.
+    place.shell("rm -rf s d; mkdir s; echo 1 > s/a; ln s/a s/b; chmod 600 s/a").is_done();
+    let d = at("n1", &place, "d");
+    receipt(&pump(&lab, &place, &["s", &d, "--json"]));
+    place.shell("ln s/a s/c; echo 3 > s/new; chmod 640 s/a").is_done();
+    let told = receipt(&pump(&lab, &place, &["s/", &d, "--compare", "time", "--json", "--verify"]));
+    assert!(told.holds, "{told:?}");
+    are_same(&place.0.join("s"), &place.0.join("d"));
+}
+
+/// Several sources that go into one directory of another host.
+#[test]
+fn sources_that_meet_there_are_one() {
+    let Some((lab, place)) = prepared("2") else { return };
+    let plant = "rm -rf a b d; mkdir -p a/sub b/sub d/sub; echo 1 > a/fa; echo 2 > b/fb; echo 3 > a/sub/one
+        echo 4 > b/sub/one; echo 5 > d/old; echo 6 > d/sub/old; head -c 3000000 /dev/urandom > a/big
+        head -c 3000000 /dev/urandom > b/big";
+    let from = |host: &str, name: &str| if host.is_empty() { name.into() } else { at(host, &place, name) };
+    for (source, dest) in [("", "n1"), ("n1", ""), ("n1", "n2")] {
+        place.shell(plant).is_done();
+        let (a, b, fb) = (from(source, "a/"), from(source, "b/"), from(source, "b/fb"));
+        let d = from(dest, "d");
+        let told = pump(&lab, &place, &[&a, &b, &d, "--delete", "--dry-run", "--json"]);
+        let told: PumpReceipt = from_json(&told.out).unwrap();
+        assert_eq!(
+            told.items.iter().filter(|item| item.change == PumpChange::Deleted).count(),
+            2,
+            "{told:?}"
+        );
+        let told = pump(&lab, &place, &[&a, &b, &d, "--delete", "--json", "--streams", "3"]);
+        assert_eq!(told.status, Some(0), "{told:?}");
+        let told: PumpReceipt = from_json(&told.out).unwrap();
+        assert_eq!((told.files, told.skipped, told.deleted, told.holds), (4, 2, 2, true), "{told:?}");
+        place.shell("cmp a/fa d/fa && cmp b/fb d/fb && cmp a/sub/one d/sub/one && cmp a/big d/big").is_done();
+        assert_eq!(pump(&lab, &place, &[&fb, &a, &d, "--delete", "-q"]).status, Some(0));
+        assert_eq!(place.shell("cd d; echo $(find . -type f | sort)").out, "./big ./fa ./fb ./sub/one\n");
+        // What a missing source has is not known.
+        place.shell("rm -r b; echo 7 > d/more").is_done();
+        assert_eq!(pump(&lab, &place, &[&a, &b, &d, "--delete", "-q"]).status, Some(4));
+        place.shell("[ -e d/more ] && [ -e d/fb ]").is_done();
+        // A dry run tells what would be left out.
+        place.shell("mkdir -p a/fx; echo 1 > a/fx/y; echo f > d/fx").is_done();
+        let told = pump(&lab, &place, &[&a, &d, "--dry-run", "--json"]);
+        assert_eq!(told.status, Some(4), "{told:?}");
+        let told: PumpReceipt = from_json(&told.out).unwrap();
+        assert!(told.holds && told.errors.len() == 1 && told.errors[0].path.ends_with("fx"), "{told:?}");
     }
 }

@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Action, Error, File, FileSystem, Result};
+use crate::{Action, Error, File, FileSystem, Result, process};
 
 /// What a name in a directory refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,12 +218,27 @@ pub trait Names: Send {
     fn some(&mut self, count: usize) -> Result<Vec<(OsString, Option<EntryKind>)>>;
 }
 
+/// Allows this user to change the names in a directory of its own, which it may have closed to itself.
+pub fn open_up(dir: &dyn Dir) -> Result<()> {
+    const ALL: u32 = 0o700;
+    if process::is_root() {
+        return Ok(());
+    }
+    let facts = dir.attributes()?;
+    match facts.mode & ALL != ALL && facts.user == process::user_and_group().0 {
+        true => dir.set_attributes(&Attributes { mode: facts.mode | ALL, ..facts }),
+        false => Ok(()),
+    }
+}
+
 /// Removes a name and everything below it. Links are removed and not followed.
 pub fn remove_all(dir: &dyn Dir, name: &OsStr) -> Result<()> {
     if dir.attributes_of(name)?.kind != EntryKind::Directory {
         return dir.remove(name);
     }
-    clear(&*dir.open_dir(name)?)?;
+    let below = dir.open_dir(name)?;
+    open_up(&*below)?;
+    clear(&*below)?;
     dir.remove_dir(name)
 }
 
@@ -245,6 +260,7 @@ pub fn clear(dir: &dyn Dir) -> Result<()> {
             here.remove(name)?;
         }
         if let Some(below) = below {
+            open_up(&*below.0)?;
             open.push(below);
         } else if some.is_empty() {
             let Some((_, name)) = open.pop() else { return Ok(()) };

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use thalweg_api::{PumpChange, PumpChoice, PumpCompare, PumpItem};
 use thalweg_io::hidden::is_hidden;
-use thalweg_io::tree::{Dir, EntryKind};
+use thalweg_io::tree::{self, Dir, EntryKind};
 
 use crate::left_out::Lists;
 use crate::refused::Refused;
@@ -70,6 +70,26 @@ impl Choice {
     /// Whether directories of the destination are only looked for, and not created.
     pub(crate) fn only_looks(&self) -> bool {
         self.asked.dry_run || self.asked.existing
+    }
+
+    /// Whether a directory below a source, with this path there, is not copied: it, or one above it, is excluded or not
+    /// listed. `way` is the path of the source for rules.
+    pub(crate) fn passes_over(&self, way: &OsStr, path: &Path) -> bool {
+        let mut all = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+        all.any(|path| {
+            let is_listed = self.listed.as_ref().is_none_or(|listed| listed.has(path));
+            let path = below(way.as_bytes(), path.as_os_str());
+            !is_listed || self.rules.excludes(Side::Source, &path, true)
+        })
+    }
+
+    /// Whether rules protect an entry of a directory of the destination from being deleted, or one above it.
+    pub(crate) fn spares(&self, way: &OsStr, path: &Path, is_dir: bool) -> bool {
+        let mut all = path.ancestors().filter(|path| !path.as_os_str().is_empty()).enumerate();
+        all.any(|(above, path)| {
+            let (path, is_dir) = (below(way.as_bytes(), path.as_os_str()), is_dir || above > 0);
+            self.rules.excludes(Side::Dest, &path, is_dir) && self.rules.protects_in_deleted(&path, is_dir)
+        })
     }
 
     /// Whether it is one that has a meaning for streams.
@@ -190,6 +210,7 @@ impl<'c> Deleter<'c> {
         }
         // A stack instead of recursion: a tree may be deeper than a thread's stack.
         let mut open = vec![Doomed::open(dir, name, path)?];
+        self.opens_up(&open[0])?;
         while let Some(doomed) = open.last_mut() {
             let Some((name, kind)) = doomed.left.pop() else {
                 let Doomed { dir, name, way, keeps, .. } = open.pop().expect("there is a last one");
@@ -205,12 +226,17 @@ impl<'c> Deleter<'c> {
                 doomed.keeps = true;
             } else if is_dir {
                 let below = Doomed::open(&doomed.here, name, path)?;
+                self.opens_up(&below)?;
                 open.push(below);
             } else if !self.counted(&path, false, || doomed.here.remove(&name))? {
                 doomed.keeps = true;
             }
         }
         Ok(())
+    }
+
+    fn opens_up(&self, doomed: &Doomed) -> Result<()> {
+        if self.choice.asked.dry_run { Ok(()) } else { Ok(tree::open_up(&*doomed.here)?) }
     }
 
     /// Deletes one entry, unless that would be one too many. Returns whether it is gone.

@@ -100,7 +100,13 @@ pub(crate) fn give_tree_name(dir: &dyn Dir, tree: &dyn Dir, partial: &OsStr, nam
         false => Err(Refused::Replaced(dir.path().join(now)).into()),
     };
     check(partial)?;
-    dir.rename(partial, name)?;
+    dir.rename(partial, name).map_err(|why| match why.source.kind() {
+        // Somebody made it meanwhile, which only another transfer does at such a moment.
+        ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+            Error::Busy(dir.path().join(name))
+        }
+        _ => why.into(),
+    })?;
     check(name)
 }
 

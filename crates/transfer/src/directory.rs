@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -22,6 +22,7 @@ use crate::message::Message;
 use crate::refused::Refused;
 use crate::roots::Root;
 use crate::shared::{Shared, count};
+use crate::sources::Sources;
 use crate::{Error, Result};
 
 /// The destination of a directory.
@@ -43,7 +44,7 @@ pub(crate) struct Directory<'a> {
     shared: &'a Shared<'a>,
     parent: Option<Arc<Directory<'a>>>,
     /// The directory that is read. The parent of the roots has none.
-    source: Option<Arc<dyn Dir>>,
+    source: Option<Sources>,
     /// The final attributes. The parent of the roots keeps its own.
     facts: Option<Attributes>,
     /// Its current name at the destination.
@@ -60,17 +61,13 @@ pub(crate) struct Directory<'a> {
     sent: AtomicU64,
     /// The names in the source, as the peer reported them.
     named: Mutex<HashSet<OsString>>,
-    /// Whether the source could not be listed to its end.
+    /// Whether the source could not be listed to its end, or one of several is missing.
     is_partial: AtomicBool,
 }
 
 impl<'a> Directory<'a> {
     /// The directory that holds roots.
-    pub(crate) fn of_roots(
-        shared: &'a Shared<'a>,
-        source: Option<Arc<dyn Dir>>,
-        there: Target,
-    ) -> Directory<'a> {
+    pub(crate) fn of_roots(shared: &'a Shared<'a>, source: Option<Sources>, there: Target) -> Directory<'a> {
         Directory {
             shared,
             parent: None,
@@ -91,7 +88,7 @@ impl<'a> Directory<'a> {
     /// A root directory. It is created as `name` in `parent`; its final name is `key`.
     pub(crate) fn root(
         parent: &Arc<Directory<'a>>,
-        source: Arc<dyn Dir>,
+        source: Sources,
         (name, key): (OsString, &OsStr),
         number: u64,
         staged: bool,
@@ -139,7 +136,7 @@ impl<'a> Directory<'a> {
 
     fn under(
         parent: &Arc<Directory<'a>>,
-        source: Option<Arc<dyn Dir>>,
+        source: Option<Sources>,
         facts: Attributes,
         name: OsString,
         (key, top, staged): (Vec<u8>, (u64, usize), bool),
@@ -162,7 +159,7 @@ impl<'a> Directory<'a> {
             number: parent.shared.far.as_ref().map_or(0, |far| far.next_dir()),
             sent: AtomicU64::new(0),
             named: Mutex::default(),
-            is_partial: AtomicBool::new(false),
+            is_partial: AtomicBool::new(parent.shared.lacks_source),
         }
     }
 
@@ -201,8 +198,8 @@ impl<'a> Directory<'a> {
     }
 
     /// The directory that is read.
-    pub(crate) fn source(&self) -> &dyn Dir {
-        self.source.as_deref().expect("names are read in directories that there are")
+    pub(crate) fn source(&self) -> &Sources {
+        self.source.as_ref().expect("names are read in directories that there are")
     }
 
     /// The path, in the transfer, of a name in this directory.
@@ -213,6 +210,14 @@ impl<'a> Directory<'a> {
         }
         key.extend_from_slice(name.as_bytes());
         key
+    }
+
+    /// The path of a name in this directory at the destination; its path in the transfer if that is elsewhere.
+    pub(crate) fn path_there(&self, name: &OsStr) -> PathBuf {
+        match self.target_for(name) {
+            Ok(Some(dir)) => dir.path().join(name),
+            _ => OsString::from_vec(self.key_of(name)).into(),
+        }
     }
 
     /// Its path from the top of its tree.
@@ -266,7 +271,11 @@ impl<'a> Directory<'a> {
         let Some(above) = parent.target_for(&self.name)? else { return Ok(None) };
         if self.shared.choice.only_looks() {
             let is_there = above.find(&self.name)?.is_some_and(|facts| facts.kind == EntryKind::Directory);
-            return Ok(if is_there { Some(above.open_dir(&self.name)?) } else { None });
+            let dir = if is_there { Some(above.open_dir(&self.name)?) } else { None };
+            if let (Some(dir), false) = (&dir, self.shared.choice.asked.dry_run) {
+                tree::open_up(&**dir)?;
+            }
+            return Ok(dir);
         }
         let dir = match self.is_staged_root() {
             true => {
@@ -283,6 +292,8 @@ impl<'a> Directory<'a> {
                 })?
             }
         };
+        // It gets its permissions when everything in it exists.
+        tree::open_up(&*dir)?;
         if self.is_staged_root() {
             self.shared.staged.lock().expect("no lane panics").insert(self.top.0, Arc::clone(&dir));
         }

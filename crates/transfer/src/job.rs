@@ -8,7 +8,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::tree::{Dir, Tree};
+use thalweg_io::tree::{self, Dir, Tree};
 use thalweg_io::{Access, Caching, File, host, process};
 use thalweg_pump::{Carrier, Meters, Sink, Source, Watch, pump};
 use thalweg_wire::Streams;
@@ -40,6 +40,7 @@ use crate::roots::{self, From, Root, Roots, To, Transfer};
 use crate::shared::{Counts, Links, Name, OneMore, Shared, count};
 use crate::sink::SinkLane;
 use crate::source::SourceLane;
+use crate::sources::{Layer, Sources};
 use crate::work_queue::{Found, WorkQueue};
 use crate::{Error, Result, hidden_names};
 
@@ -122,8 +123,9 @@ impl<'j> Job<'j> {
             _ => (None, JournalContents::default()),
         };
         let one_file = self.roots.roots.len() <= 1 && !self.roots.roots.iter().any(|root| root.is_tree);
+        let is_missing = !self.roots.missing.lock().expect("no lane panics").is_empty();
         // If one file is all that there is to move, its error is that of the transfer.
-        let is_alone = one_file && self.roots.missing.lock().expect("no lane panics").is_empty();
+        let is_alone = one_file && !is_missing;
         Ok(Shared {
             source: Arc::clone(self.source),
             dest: Arc::clone(self.dest),
@@ -136,6 +138,8 @@ impl<'j> Job<'j> {
             choice: &transfer.choice,
             deleter: Deleter::new(&transfer.choice),
             ways: self.roots.roots.iter().map(|root| root.way.clone()).collect(),
+            lacks_source: is_missing && self.roots.roots.iter().any(Root::is_contents),
+            own_hidden: self.roots.own_hidden(),
             receives: self.part == Part::Sink,
             resume: transfer.resume,
             sync_each: one_file,
@@ -176,7 +180,23 @@ impl<'j> Job<'j> {
         let identity = self.roots.identity(self.transfer.hashing)?;
         let name = hidden_names::journal(&self.roots.stem);
         let wanted = self.transfer.resume.then_some(identity);
-        let (journal, told) = Journal::open(&**self.dest, dir, name, wanted)?;
+        if self.roots.roots.iter().any(Root::is_contents) {
+            tree::open_up(&**dir)?;
+        }
+        let opened = Journal::open(&**self.dest, dir, name, wanted);
+        let (journal, told) = opened.map_err(|e| match e {
+            Error::Busy(_) => Error::Busy(self.goal(&**dir)),
+            other => other,
+        })?;
+        // Another process may have made the tree, and ended, since it was looked for.
+        let is_made = |root: &&Root| root.is_new && !matches!(dir.find(&root.there), Ok(None));
+        if let Some(root) = self.roots.roots.iter().find(is_made) {
+            if told.end == 0 {
+                // The journal was created by this transfer.
+                let _ = journal.remove();
+            }
+            return Err(Error::Busy(dir.path().join(&root.there)));
+        }
         if told.identity.is_some() {
             return Ok((journal, told));
         }
@@ -281,6 +301,9 @@ impl<'j> Job<'j> {
             count(&shared.counts.found, 1);
             shared.left_out.add(End::Source, why)?;
         }
+        if self.roots.meet() {
+            return feed.directory(self.together(shared)?);
+        }
         let mut last: Option<(&Root, Arc<Directory<'a>>)> = None;
         for (number, root) in self.roots.roots.iter().enumerate() {
             if let To::Stream(path) = &self.transfer.dest {
@@ -293,7 +316,7 @@ impl<'j> Job<'j> {
                     Some((other, place)) if other.source == root.source => place,
                     _ => Arc::new(Directory::of_roots(
                         shared,
-                        Some(self.source.open_dir(&root.source)?),
+                        Some(Sources::one(self.source.open_dir(&root.source)?)),
                         self.there(),
                     )),
                 };
@@ -306,8 +329,26 @@ impl<'j> Job<'j> {
     }
 
     fn tree<'a>(&self, parent: &Arc<Directory<'a>>, root: &Root, number: u64) -> Result<Directory<'a>> {
-        let source = self.source.open_dir(&root.source)?;
+        let source = Sources::one(self.source.open_dir(&root.source)?);
         Directory::root(parent, source, (root.name_for_now(), &root.there), number, root.is_new)
+    }
+
+    /// The directory that all sources have together, because they go into one directory.
+    fn together<'a>(&self, shared: &'a Shared<'a>) -> Result<Directory<'a>> {
+        let roots = &self.roots.roots;
+        let layer = |root: &Root| {
+            let (dir, there) = (self.source.open_dir(&root.source)?, root.there.clone());
+            Ok(match root.is_tree {
+                true if root.is_contents() => Layer::Contents(dir),
+                true => Layer::Tree(there, dir),
+                false => Layer::File(root.name.clone(), dir, there),
+            })
+        };
+        let source = Sources::of(roots.iter().map(layer).collect::<Result<Vec<Layer>>>()?);
+        let number = roots.iter().position(Root::is_contents).expect("they meet in its directory");
+        let parent = Arc::new(Directory::of_roots(shared, None, self.there()));
+        let root = &roots[number];
+        Directory::root(&parent, source, (root.name_for_now(), &root.there), number as u64, false)
     }
 
     /// Gives the work queue the one source that is not a file, if there is one.
@@ -387,9 +428,7 @@ impl<'j> Job<'j> {
                 shared.left_out.add(End::Dest, first_left_out(more, root))?;
                 continue;
             }
-            // The first name may be a file that this run did not receive only if the transfer resumes: complete files
-            // are not sent again.
-            if self.part == Part::Sink && !shared.resume && !links.has_moved(&first) {
+            if self.part == Part::Sink && !links.is_there(&first) {
                 return Err(Refused::NotSent(dir.path().join(OsStr::from_bytes(&first))).into());
             }
             match shared.left_out.or_none(End::Dest, self.one_more(shared, dir, more))? {
@@ -423,12 +462,15 @@ impl<'j> Job<'j> {
 
     /// Makes the names durable after all of them were given.
     fn settle(&self, shared: &Shared<'_>, dir: &dyn Dir) -> thalweg_io::Result<()> {
+        let contents = self.roots.roots.iter().find(|root| root.is_contents());
         if let Some(journal) = &shared.journal {
+            if contents.is_some() {
+                tree::open_up(dir)?;
+            }
             journal.remove()?;
         }
         // Creating and removing hidden names has changed the directory's times.
-        let contents = self.roots.roots.iter().filter(|root| root.there.is_empty());
-        for facts in contents.filter_map(|root| root.facts) {
+        if let Some(facts) = contents.and_then(|root| root.facts) {
             match dir.set_attributes(&facts) {
                 // It was listed when all entries of the directory existed.
                 Err(e) if e.is_of_one_name() && shared.left_out.count() > 0 => {}
@@ -440,12 +482,17 @@ impl<'j> Job<'j> {
 
     /// An error that occurred after all files had their names.
     fn undoable(&self, dir: &dyn Dir, e: thalweg_io::Error) -> thalweg_io::Error {
+        e.undoable(&self.goal(dir))
+    }
+
+    /// The path of what is written in a directory.
+    fn goal(&self, dir: &dyn Dir) -> PathBuf {
         let name = match &self.roots.roots[..] {
             [] => self.roots.stem.as_os_str(),
             [root] => &root.there,
             _ => OsStr::new(""),
         };
-        e.undoable(&dir.path().join(name))
+        dir.path().join(name)
     }
 
     fn one_more(&self, shared: &Shared<'_>, dir: &Arc<dyn Dir>, more: &OneMore) -> Result<()> {
@@ -467,6 +514,7 @@ impl<'j> Job<'j> {
             None => false,
         };
         if !is_there {
+            tree::open_up(&*place)?;
             if found.is_some() {
                 place.remove(&more.name.own)?;
             }
@@ -496,12 +544,15 @@ impl<'j> Job<'j> {
         }
         let staged =
             self.roots.roots.iter().filter(|root| root.is_new).map(|root| hidden_names::partial(&root.there));
+        // Their locks are released.
+        shared.staged.lock().expect("no lane panics").clear();
+        let is_taken = matches!(why, Error::Busy(_)) && self.roots.roots.iter().any(|root| root.is_new);
         let hopeless = shared.one_file && matches!(why, Error::Changed(_) | Error::Mismatch { .. });
-        let mut worth = journal.has_ranges() && !hopeless;
+        let mut worth = journal.has_ranges() && !hopeless && !is_taken;
         let moved =
             shared.counts.bytes.load(Ordering::Relaxed) + shared.counts.resumed_bytes.load(Ordering::Relaxed);
         for partial in staged {
-            if moved > 0 || worth {
+            if (moved > 0 && !is_taken) || worth {
                 worth = true;
             } else {
                 // If the name cannot be removed, the next run removes it.

@@ -4,11 +4,12 @@
 //! answer. Contents are compared by checksum if the destination is another process, otherwise byte by byte.
 
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_api::{PumpChange, PumpCompare};
-use thalweg_io::File;
 use thalweg_io::tree::{Attributes, Dir, EntryKind};
+use thalweg_io::{File, process};
 use thalweg_record::sum_at;
 
 use crate::blocks::BLOCK_BYTES;
@@ -16,6 +17,7 @@ use crate::choice::below;
 use crate::directory::Directory;
 use crate::left_out::End;
 use crate::message::Message;
+use crate::refused::Refused;
 use crate::shared::{Shared, count};
 use crate::work_queue::Found;
 use crate::{Error, Result};
@@ -83,6 +85,23 @@ impl Known {
         there.is_some_and(|there| there.modified_ns > facts.modified_ns)
     }
 
+    /// Whether the destination has something newer, which stays if the choice says so. Counts it then.
+    pub(crate) fn spares_newer(&self, shared: &Shared<'_>, facts: &Attributes) -> bool {
+        let stays = shared.choice.asked.update && self.is_newer_than(facts);
+        count(&shared.counts.skipped, u64::from(stays));
+        stays
+    }
+
+    /// An error if the destination has a file where the source has a directory, or the other way round.
+    pub(crate) fn check_in_the_way(&self, path: impl Fn() -> PathBuf, kind: EntryKind) -> Result<()> {
+        let Some(there) = self.facts else { return Ok(()) };
+        match (kind == EntryKind::Directory, there.kind == EntryKind::Directory) {
+            (true, false) => Err(Refused::FileThere(path()).into()),
+            (false, true) => Err(Refused::DirectoryThere(path()).into()),
+            _ => Ok(()),
+        }
+    }
+
     fn change(&self) -> PumpChange {
         if self.facts.is_some() { PumpChange::Changed } else { PumpChange::New }
     }
@@ -96,8 +115,7 @@ impl Known {
         facts: &Attributes,
         to: &OsStr,
     ) -> bool {
-        if shared.choice.asked.update && self.is_newer_than(facts) {
-            count(&shared.counts.skipped, 1);
+        if self.spares_newer(shared, facts) {
             return true;
         }
         if !shared.choice.asked.dry_run {
@@ -127,13 +145,12 @@ impl Known {
         facts: &Attributes,
     ) -> Result<bool> {
         let asked = &shared.choice.asked;
-        if asked.update && self.is_newer_than(facts) {
-            count(&shared.counts.skipped, 1);
-            return Ok(true);
-        }
         let path = || below(&place.way(), name);
         let there = self.facts.filter(|there| (there.kind, there.len) == (facts.kind, facts.len));
+        let differs = there.is_some_and(|there| differ(shared, &there, facts, false));
         let is_same = match (there, asked.compare) {
+            // Attributes that are set would be those of its other names, too, which may be other files at the source.
+            (Some(there), _) if there.links > 1 && differ(shared, &there, facts, true) => false,
             (None, _) => false,
             (Some(_), PumpCompare::Content) => self.has_same_content(shared, place, name, file, facts)?,
             (Some(there), compare) => {
@@ -148,15 +165,15 @@ impl Known {
             }
             return Ok(asked.dry_run);
         }
-        let attributes = |a: &Attributes| (a.mode, a.user, a.group, a.modified_ns);
-        if asked.compare == PumpCompare::Content
-            && there.map(|there| attributes(&there)) != Some(attributes(facts))
-        {
-            match (&shared.far, asked.dry_run) {
-                (_, true) => shared.deleter.would(PumpChange::Attributes, &path(), false),
-                (Some(far), _) => far.tell(&Message::Facts(place.number(), name.to_os_string(), *facts))?,
-                (None, _) => set_attributes(shared, place, name, facts)?,
+        match &shared.far {
+            _ if asked.dry_run && differs => shared.deleter.would(PumpChange::Attributes, &path(), false),
+            _ if asked.dry_run => {}
+            // The peer gives a file further names only if it knows that this file is the source's.
+            Some(far) if differs || facts.links > 1 => {
+                far.tell(&Message::Facts(place.number(), name.to_os_string(), *facts))?;
             }
+            None if differs => set_attributes(shared, place, name, facts)?,
+            _ => {}
         }
         count(&shared.counts.resumed_files, 1);
         count(&shared.counts.resumed_bytes, facts.len);
@@ -192,6 +209,17 @@ impl Known {
         }
         Ok(true)
     }
+}
+
+/// Whether attributes of a complete file are to be set. Its owner counts where it may be possible to change it; with
+/// `surely`, where it is.
+fn differ(shared: &Shared<'_>, there: &Attributes, facts: &Attributes, surely: bool) -> bool {
+    let (is_far, is_root) = (shared.far.is_some(), process::is_root());
+    let gives_user = if surely { !is_far && is_root } else { is_far || is_root };
+    let user = |a: &Attributes| if gives_user { a.user } else { 0 };
+    let group = |a: &Attributes| if gives_user || !surely { a.group } else { 0 };
+    let attributes = |a: &Attributes| (a.mode, a.modified_ns, user(a), group(a));
+    attributes(there) != attributes(facts)
 }
 
 /// The checksum of a file of this length; `None` if it is not as long.

@@ -46,6 +46,7 @@ mod send;
 mod shared;
 mod sink;
 mod source;
+mod sources;
 mod ssh_error;
 mod work_queue;
 

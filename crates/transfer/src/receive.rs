@@ -21,7 +21,7 @@ use thalweg_api::{PumpChoice, PumpCompare, PumpReceipt, PumpVerdict};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
-use thalweg_io::tree::{Attributes, Tree};
+use thalweg_io::tree::{Attributes, EntryKind, Tree};
 use thalweg_io::{host, process};
 use thalweg_pump::{Source, Watch};
 use thalweg_wire::{Incoming, Streams};
@@ -32,12 +32,13 @@ use crate::directory::Directory;
 use crate::file_transfer::{Arriving, FileTransfer, Goal};
 use crate::job::{Job, Part, flush_along, is_in_order, move_all};
 use crate::known::{set_attributes, sum_of_existing};
+use crate::left_out::End;
 use crate::message::{Message, Offer, RANGES, Tail, is_bare};
 use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
 use crate::refused::Refused;
 use crate::roots::{self, To, Transfer};
-use crate::shared::{OneMore, Shared};
+use crate::shared::{OneMore, Shared, count};
 use crate::sink::SinkLane;
 use crate::source::{Content, Of, Packed, Parcel};
 use crate::{Error, Result};
@@ -511,13 +512,35 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         self.far.flush()
     }
 
-    /// A file is complete, but for its attributes.
+    /// A file is complete, but for its attributes. It may get further names.
     fn facts(&self, dir: u64, name: &OsStr, facts: &Attributes) -> Result<()> {
         self.is_its_own(dir, name)?;
-        if self.shared.choice.asked.compare != PumpCompare::Content || self.shared.choice.asked.dry_run {
+        let (shared, place) = (self.shared, self.place(dir)?);
+        let PumpChoice { compare, dry_run, .. } = shared.choice.asked;
+        if dry_run || (compare == PumpCompare::Nothing && !shared.resume) {
             return self.protocol_error();
         }
-        set_attributes(self.shared, &*self.place(dir)?, name, facts)
+        let there = place.target_for(name).ok().flatten().and_then(|dir| dir.find(name).ok().flatten());
+        // Unless it has changed since the source was told, it is as long, and as old unless contents were compared.
+        let is_it = there.is_some_and(|there| {
+            let is_as_old = compare == PumpCompare::Content || there.modified_ns == facts.modified_ns;
+            (there.kind, there.len) == (EntryKind::File, facts.len) && is_as_old
+        });
+        let key = place.key_of(name);
+        if !is_it {
+            count(&shared.counts.found, 1);
+            shared.lost(&key, facts.len, None, facts.links);
+            return shared.left_out.add(End::Dest, Error::Changed(OsStr::from_bytes(&key).into()));
+        }
+        if facts.links > 1 {
+            self.remembers_sum(facts)?;
+            shared.links.lock().expect("no lane panics").was_complete(&key);
+        }
+        let attributes = |a: &Attributes| (a.mode, a.user, a.group, a.modified_ns);
+        match there.map(|there| attributes(&there)) == Some(attributes(facts)) {
+            true => Ok(()),
+            false => set_attributes(shared, &place, name, facts),
+        }
     }
 
     /// The contents of a block, once everything that it refers to was announced.

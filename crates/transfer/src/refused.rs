@@ -87,12 +87,26 @@ pub enum Refused {
     #[error("'{}' is no name for a file or a directory", .0.display())]
     NotAName(PathBuf),
     /// The destination is inside the source.
-    #[error("{} lies in {} itself; choose a DEST outside of it", .dest.display(), .from.display())]
+    #[error(
+        "{} lies in {} itself; choose a DEST outside of it, or exclude it",
+        .dest.display(), .from.display()
+    )]
     DestInSource {
         /// The destination.
         dest: PathBuf,
         /// The source.
         from: PathBuf,
+    },
+    /// The source is inside the destination, where what the source does not have is deleted.
+    #[error(
+        "{} lies in {}, where --delete would delete it; choose another DEST, or exclude it",
+        .from.display(), .dest.display()
+    )]
+    SourceInDest {
+        /// The source.
+        from: PathBuf,
+        /// The destination.
+        dest: PathBuf,
     },
     /// The source and the destination are one file or directory.
     #[error("{} and {} are the same", .from.display(), .dest.display())]

@@ -119,6 +119,8 @@ pub(crate) struct Roots {
     pub(crate) stem: OsString,
     /// Whether an earlier run gave the tree its name, but was interrupted before it removed its journal.
     was_named: bool,
+    /// Whether DEST is inside a source, in a part that is not copied.
+    is_inside: bool,
     /// The errors of sources that are left out.
     pub(crate) missing: Mutex<Vec<Error>>,
 }
@@ -135,9 +137,27 @@ impl Roots {
         }
         Ok(xxh3_128(text.as_bytes()))
     }
+
+    /// Whether several sources go into one directory, where they may have the same names.
+    pub(crate) fn meet(&self) -> bool {
+        self.roots.len() > 1 && self.roots.iter().any(Root::is_contents)
+    }
+
+    /// The hidden names of this transfer that its own source may have.
+    pub(crate) fn own_hidden(&self) -> Vec<OsString> {
+        let partials =
+            self.roots.iter().filter(|root| root.is_new).map(|root| hidden_names::partial(&root.there));
+        let names = || partials.chain([hidden_names::journal(&self.stem)]).collect();
+        if self.is_inside { names() } else { Vec::new() }
+    }
 }
 
 impl Root {
+    /// Whether only the contents of a directory are moved.
+    pub(crate) fn is_contents(&self) -> bool {
+        self.is_tree && self.there.is_empty()
+    }
+
     pub(crate) fn of(given: Given, there: OsString, is_new: bool) -> Root {
         let way = given.way();
         let Given { real, facts, .. } = given;
@@ -179,6 +199,15 @@ impl Given {
     /// Its path for filter rules.
     fn way(&self) -> OsString {
         if self.contents { OsString::new() } else { self.name.clone() }
+    }
+
+    /// Its name at the destination; empty if only its contents go there.
+    fn there(&self, dest: Option<&Destination>) -> OsString {
+        match dest {
+            Some(Destination { name: Some(name), .. }) => name.clone(),
+            Some(_) if self.contents => OsString::new(),
+            _ => self.name.clone(),
+        }
     }
 
     /// Whether a peer may give it this name; an empty name means that only the contents are moved.
@@ -252,7 +281,7 @@ pub(crate) fn look(transfer: &Transfer, source: &Arc<dyn Tree>, dest: &Arc<dyn T
         _ => None,
     };
     let (givens, missing) = givens(&**source, transfer)?;
-    let shared = Arc::ptr_eq(source, dest).then_some(&**source);
+    let shared = Arc::ptr_eq(source, dest).then_some((&**source, &transfer.choice));
     let before = (transfer.resume, transfer.hashing);
     let roots = match named_before(&**dest, destination.as_ref(), &givens, before)? {
         Some(roots) => roots,
@@ -346,22 +375,28 @@ pub(crate) fn look_at_offer(tree: &dyn Tree, to: &To, offer: &Offer, peer: &str)
     }
 }
 
-/// Matches the sources with the destination. `shared` is the file system if both ends are on the same one.
+/// Matches the sources with the destination. `shared` is the file system if both ends are on the same one, and the
+/// choice.
 fn settled(
     to: &To,
     dest: Option<Destination>,
     givens: Vec<Given>,
-    shared: Option<&dyn Tree>,
+    shared: Option<(&dyn Tree, &Choice)>,
 ) -> Result<Roots> {
     if let (true, Some(Destination { name: None, path, .. })) = (givens.is_empty(), &dest) {
         return Err(Refused::Nameless(path.clone()).into());
     }
-    let mut roots = Vec::with_capacity(givens.len());
+    let (mut roots, mut is_inside) = (Vec::with_capacity(givens.len()), false);
+    if let (Some((tree, choice)), Some(dest)) = (shared, &dest) {
+        check_not_deleted(&givens, tree, choice, dest)?;
+    }
     for given in givens {
         if matches!(to, To::Stream(_)) && given.facts.is_some() {
             return Err(Refused::DirectoryToStream(given.path).into());
         }
-        roots.push(root(given, dest.as_ref(), shared)?);
+        let root = root(given, dest.as_ref(), shared)?;
+        is_inside |= root.is_tree && lies_in(&root.source, &root.there, dest.as_ref(), shared);
+        roots.push(root);
     }
     let many = roots.iter().enumerate().find(|(i, root)| roots[..*i].iter().any(|r| r.there == root.there));
     if let Some((_, root)) = many.filter(|(_, root)| !root.there.is_empty()) {
@@ -372,7 +407,40 @@ fn settled(
         (_, Some(root)) if !root.there.is_empty() => root.there.clone(),
         _ => OsString::from("pump"),
     };
-    Ok(Roots { roots, dir: dest.map(|dest| dest.dir), stem, ..Roots::default() })
+    let mut roots = Roots { roots, dir: dest.map(|dest| dest.dir), stem, is_inside, ..Roots::default() };
+    if roots.meet() {
+        // A tree that may get something from other sources has no hidden name of its own.
+        roots.roots.iter_mut().for_each(|root| root.is_new = false);
+    }
+    Ok(roots)
+}
+
+/// Whether a destination is, or is inside, this source.
+fn lies_in(
+    real: &Path,
+    there: &OsStr,
+    dest: Option<&Destination>,
+    shared: Option<(&dyn Tree, &Choice)>,
+) -> bool {
+    let goal = dest.map(|dest| dest.path.join(there));
+    shared.zip(goal).is_some_and(|((tree, _), goal)| tree.contains(real, &goal))
+}
+
+/// Refuses to delete in a directory that holds a source.
+fn check_not_deleted(givens: &[Given], tree: &dyn Tree, choice: &Choice, dest: &Destination) -> Result<()> {
+    if !choice.asked.delete {
+        return Ok(());
+    }
+    for into in givens.iter().filter(|given| given.facts.is_some()) {
+        let goal = dest.path.join(into.there(Some(dest)));
+        for given in givens.iter().filter(|given| given.real != goal && tree.contains(&goal, &given.real)) {
+            let below = given.real.strip_prefix(&goal).unwrap_or(Path::new(""));
+            if !choice.spares(&into.way(), below, given.facts.is_some()) {
+                return Err(Refused::SourceInDest { from: given.path.clone(), dest: goal }.into());
+            }
+        }
+    }
+    Ok(())
 }
 
 fn path_of(from: &From) -> Option<&PathBuf> {
@@ -433,13 +501,9 @@ fn means_contents(path: &Path) -> bool {
     ends_in_slash(path) || typed.ends_with(b"/.") || typed == b"."
 }
 
-fn root(given: Given, dest: Option<&Destination>, shared: Option<&dyn Tree>) -> Result<Root> {
+fn root(given: Given, dest: Option<&Destination>, shared: Option<(&dyn Tree, &Choice)>) -> Result<Root> {
     let is_tree = given.facts.is_some();
-    let there = match dest {
-        Some(Destination { name: Some(name), .. }) => name.clone(),
-        Some(_) if given.contents => OsString::new(),
-        _ => given.name.clone(),
-    };
+    let there = given.there(dest);
     let mut is_new = false;
     if let Some(dest) = dest {
         let target = match &dest.there {
@@ -453,17 +517,19 @@ fn root(given: Given, dest: Option<&Destination>, shared: Option<&dyn Tree>) -> 
     Ok(Root::of(given, there, is_new))
 }
 
-/// A source must not be, or contain, its destination.
+/// A source must not be its destination, nor contain it in a part that is copied.
 fn check_apart(
     given: &Given,
-    shared: Option<&dyn Tree>,
+    shared: Option<(&dyn Tree, &Choice)>,
     there: &OsStr,
     dest: &Destination,
     target: Option<Attributes>,
 ) -> Result<()> {
     let (is_tree, real) = (given.facts.is_some(), &given.real);
     let goal = dest.path.join(there);
-    if is_tree && shared.is_some_and(|tree| tree.contains(real, &goal)) {
+    let below = goal.strip_prefix(real).unwrap_or(Path::new(""));
+    let is_copied = || shared.is_some_and(|(_, choice)| !choice.passes_over(&given.way(), below));
+    if is_tree && lies_in(real, there, Some(dest), shared) && is_copied() {
         return Err(Refused::DestInSource { dest: goal, from: given.path.clone() }.into());
     }
     let Some(target) = target else { return Ok(()) };
@@ -473,7 +539,7 @@ fn check_apart(
             Err(Refused::FileThere(goal).into())
         }
         _ => {
-            let Some(tree) = shared else { return Ok(()) };
+            let Some((tree, _)) = shared else { return Ok(()) };
             let name = real.file_name().unwrap_or(OsStr::new("."));
             let source = tree.open_dir(directory_of(real))?.attributes_of(name)?;
             if (source.device, source.inode) == (target.device, target.inode) {

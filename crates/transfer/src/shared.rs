@@ -103,14 +103,21 @@ pub(crate) struct Links {
     /// The length and checksums of each file that was moved, by a hash of the key of its first name. Without checksums
     /// the entries only show which files were moved.
     sums: HashMap<u128, (u64, (u128, u128))>,
-    /// Hashes of the keys of first names that were left out.
+    /// Hashes of the keys of first names that were left out, and of those that were complete at the destination.
     left_out: HashSet<u128>,
+    complete: HashSet<u128>,
 }
 
 impl Links {
-    /// Whether a file with several names, the first of which has this key, was moved.
-    pub(crate) fn has_moved(&self, first: &[u8]) -> bool {
-        self.sums.contains_key(&xxh3_128(first))
+    /// Whether a file with several names, the first of which has this key, was moved, or was complete.
+    pub(crate) fn is_there(&self, first: &[u8]) -> bool {
+        let first = xxh3_128(first);
+        self.sums.contains_key(&first) || self.complete.contains(&first)
+    }
+
+    /// Records that a file with several names is complete at the destination under the first of them.
+    pub(crate) fn was_complete(&mut self, first: &[u8]) {
+        self.complete.insert(xxh3_128(first));
     }
 
     /// Whether a file with several names, the first of which has this key, was left out.
@@ -148,6 +155,10 @@ pub(crate) struct Shared<'a> {
     pub(crate) deleter: Deleter<'a>,
     /// The paths of the roots for filter rules.
     pub(crate) ways: Vec<OsString>,
+    /// Whether a source is missing that might have had something in each directory.
+    pub(crate) lacks_source: bool,
+    /// Hidden names of this transfer that its own source may have.
+    pub(crate) own_hidden: Vec<OsString>,
     /// Whether the source is another process.
     pub(crate) receives: bool,
     /// Whether files that are complete at the destination are skipped.

@@ -3,7 +3,7 @@
 //! Invariant: all data that leaves here was added to the checksum. A file that cannot be read, or that changed since it
 //! was opened, is left out.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,10 +184,12 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             // The peer would mistake them for its own.
             found.retain(|found| !self.passes_over_hidden(place, found));
         }
+        found.retain(|found| !shared.own_hidden.contains(&found.name));
         if place.facts().is_some() && (!shared.choice.rules.is_empty() || shared.choice.listed.is_some()) {
             let way = place.way();
             found.retain_mut(|found| !self.is_excluded(place, &way, found));
         }
+        found.iter().for_each(|found| self.note_those_behind(place, &found.name));
         count(&shared.counts.found, found.len() as u64);
         let names = || found.iter().map(|found| found.there.clone()).collect();
         if let (Some(far), true, true) = (&shared.far, shared.choice.asked.delete, place.facts().is_some()) {
@@ -198,6 +200,18 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             let looked = self.look_at(place, found, known.next().unwrap_or_default());
             shared.left_out.or_none(End::Source, looked).map(|_| ())
         })
+    }
+
+    /// Names what is not moved because another source has something else under its name.
+    fn note_those_behind(&self, place: &Directory<'a>, name: &OsStr) {
+        let shared = self.shared;
+        // What cannot be looked at is listed when it is opened.
+        for path in place.source().behind(name).unwrap_or_default() {
+            count(&shared.counts.found, 1);
+            count(&shared.counts.skipped, 1);
+            let line = format!("{} is not copied: another source has that name", path.display());
+            shared.watch.note(&line);
+        }
     }
 
     /// Whether rules exclude an entry. Its kind is found out if the directory does not say.
@@ -249,6 +263,12 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             count(&shared.counts.skipped, 1);
             return Ok(());
         }
+        if shared.choice.asked.dry_run {
+            let written = known.check_in_the_way(|| place.path_there(&there), kind);
+            if shared.left_out.or_none(End::Dest, written)?.is_none() {
+                return Ok(());
+            }
+        }
         match kind {
             EntryKind::Directory => {
                 if !known.is_a(kind) {
@@ -284,6 +304,10 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         let facts = self.shared.source.attributes(&file)?;
         if facts.kind != EntryKind::File {
             return Err(Error::Changed(file.path().to_path_buf()));
+        }
+        // What stays is not a name of the file that others become names of.
+        if known.spares_newer(self.shared, &facts) {
+            return Ok(());
         }
         let is_dry = self.shared.choice.asked.dry_run;
         if facts.links > 1 && !is_dry && self.has_first_name(place, &there, &facts)? {

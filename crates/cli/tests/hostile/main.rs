@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use speak::{
     Field, Said, Step, ask, ask_sums, choosing, dir, dir_end, end, facts, file, file_end, link, name,
-    named_twice, new_facts, offer, one_more, piece, pump, said, small,
+    named_twice, named_twice_facts, new_facts, offer, one_more, piece, pump, said, small,
 };
 use support::{Outcome, Place};
 use thalweg_api::{PumpReceipt, PumpVerdict, from_json, to_json};
@@ -382,6 +382,31 @@ fn a_further_name_is_given_only_to_what_came() {
         let steps = [begins(flags), sends(named_twice(small(1, "old", 4))), ends("old")].concat();
         yard.pump(resume, &steps, &receipt).is_done();
         yard.place.shell("cd box/dest/tree && test old -ef new").is_done();
+    }
+    // Of these the source says that they are complete; it does not say so of a file that is another.
+    let is_complete = |len, seconds: u128| {
+        let mut said = named_twice_facts("old", len);
+        said.fields[11] = Field::W(seconds * 1_000_000_000);
+        vec![Tell(said)]
+    };
+    for (flags, said, is_believed) in [
+        (&COMPARE[..], vec![], false),
+        (&COMPARE, is_complete(9, 7), false),
+        (&COMPARE, is_complete(5, 7), true),
+        (&["--resume"], vec![], false),
+        (&["--resume"], is_complete(5, 7), false),
+        (&["--resume"], is_complete(5, 99), true),
+        (&[], is_complete(5, 99), false),
+    ] {
+        let yard = Yard::new("box/dest");
+        let plant =
+            "mkdir -m 700 box/dest/tree && echo dear > box/dest/tree/old && touch -d @99 box/dest/tree/old";
+        yard.place.shell(plant).is_done();
+        let begins = vec![Tell(offer_for(flags, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))];
+        let ends = vec![Tell(dir_end(1, 0)), Tell(one_more("", "new", "old", 0)), Tell(end())];
+        let outcome = yard.pump(flags, &[begins, said, ends].concat(), &receipt);
+        let given = yard.place.shell("cd box/dest/tree && test old -ef new").status == Some(0);
+        assert_eq!(given, is_believed, "{flags:?}: {outcome:?}");
     }
 }
 

@@ -110,6 +110,13 @@ pub(crate) fn new_facts(dir: u64, called: &str) -> Said {
     said(19, [vec![Field::N(dir), name(called)], facts(1, 0)].concat())
 }
 
+/// The attributes of a complete file with two names.
+pub(crate) fn named_twice_facts(called: &str, len: u64) -> Said {
+    let mut facts = facts(1, len);
+    facts[5] = Field::N(2);
+    said(19, [vec![Field::N(1), name(called)], facts].concat())
+}
+
 /// Another name for a file.
 pub(crate) fn one_more(place: &str, called: &str, first: &str, root: u64) -> Said {
     let rest = vec![name(called), name(first), Field::N(root), name("key"), name("first")];

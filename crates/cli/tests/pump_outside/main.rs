@@ -7,9 +7,13 @@
 mod choice;
 mod faults;
 mod files;
+mod links;
 mod live;
+mod named;
 mod planted;
 mod resume;
+mod several;
+mod shut;
 #[path = "../support/mod.rs"]
 mod support;
 mod trees;
