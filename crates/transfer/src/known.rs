@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use thalweg_api::{PumpChange, PumpCompare};
 use thalweg_io::File;
+use thalweg_io::extended::Extended;
 use thalweg_io::tree::{Attributes, Dir, EntryKind};
 use thalweg_record::sum_at;
 
@@ -148,14 +149,18 @@ impl Known {
             }
             return Ok(asked.dry_run);
         }
-        let attributes = |a: &Attributes| (a.mode, a.user, a.group, a.modified_ns);
-        if asked.compare == PumpCompare::Content
-            && there.map(|there| attributes(&there)) != Some(attributes(facts))
-        {
-            match (&shared.far, asked.dry_run) {
-                (_, true) => shared.deleter.would(PumpChange::Attributes, &path(), false),
-                (Some(far), _) => far.tell(&Message::Facts(place.number(), name.to_os_string(), *facts))?,
-                (None, _) => set_attributes(shared, place, name, facts)?,
+        if asked.compare == PumpCompare::Content {
+            let attributes = |a: &Attributes| (a.mode, a.user, a.group, a.modified_ns);
+            let differ = there.map(|there| attributes(&there)) != Some(attributes(facts));
+            let extended = shared.extended_of(&place.key_of(name), file);
+            match &shared.far {
+                _ if asked.dry_run && differ => shared.deleter.would(PumpChange::Attributes, &path(), false),
+                _ if asked.dry_run => {}
+                Some(far) if differ || !extended.is_empty() => {
+                    far.tell(&Message::Facts(place.number(), name.to_os_string(), *facts, extended))?;
+                }
+                Some(_) => {}
+                None => set_attributes(shared, place, name, (facts, &extended))?,
             }
         }
         count(&shared.counts.resumed_files, 1);
@@ -221,12 +226,14 @@ pub(crate) fn set_attributes(
     shared: &Shared<'_>,
     place: &Directory<'_>,
     name: &OsStr,
-    facts: &Attributes,
+    (facts, extended): (&Attributes, &Extended),
 ) -> Result<()> {
     let set = || {
         let Some(dir) = place.target_for(name)? else { return Ok(()) };
         let file = dir.open_file(name, false)?;
-        Ok(shared.dest.set_attributes(&file, facts)?)
+        shared.dest.set_attributes(&file, facts)?;
+        shared.set_extended(&place.key_of(name), &file, extended);
+        Ok(())
     };
     if shared.left_out.or_none(End::Dest, set())?.is_none() {
         // The file itself is counted already.
