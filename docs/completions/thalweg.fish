@@ -70,6 +70,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from pump' -l dry-run -d 'change 
 complete -c thalweg -n '__fish_seen_subcommand_from pump' -l compare -x -a 'time content' -d 'skip files that are equal: by time, or by content'
 complete -c thalweg -n '__fish_seen_subcommand_from pump' -l update -d 'skip files that are newer at DEST'
 complete -c thalweg -n '__fish_seen_subcommand_from pump' -l existing -d 'skip what DEST does not have'
+complete -c thalweg -n '__fish_seen_subcommand_from pump' -l no-xattrs -d 'leave out access lists and other attributes'
 complete -c thalweg -n '__fish_seen_subcommand_from pump' -l files-from -r -F -d 'copy only the paths listed in FILE, one on each line'
 complete -c thalweg -n '__fish_seen_subcommand_from volume' -l stores -x -d 'the directories of a new volume\'s stores'
 complete -c thalweg -n '__fish_seen_subcommand_from volume' -l manager -x -a '(__fish_complete_directories)' -d 'where names are stored [default: the first store]'

@@ -424,6 +424,10 @@ class PumpReceipt(Object):
     """Entries that were to be deleted, but would have been too many."""
     skipped: int
     """Entries that were skipped because the destination has newer ones, or none."""
+    not_kept: int
+    """Extended attributes, access control lists among them, that could not be read or that the destination cannot keep."""
+    not_kept_first: tuple[str, ...]
+    """The first of them, in no particular order: a path in the transfer and names."""
     dry_run: bool
     """Whether nothing was changed; the numbers are then those of what would be."""
     items: tuple[PumpItem, ...]

@@ -118,6 +118,12 @@ pub struct PumpReceipt {
     /// Entries that were skipped because the destination has newer ones, or none.
     #[serde(default)]
     pub skipped: u64,
+    /// Extended attributes, access control lists among them, that could not be read or that the destination cannot keep.
+    #[serde(default)]
+    pub not_kept: u64,
+    /// The first of them, in no particular order: a path in the transfer and names.
+    #[serde(default)]
+    pub not_kept_first: Vec<String>,
     /// Whether nothing was changed; the numbers are then those of what would be.
     #[serde(default)]
     pub dry_run: bool,
@@ -253,6 +259,8 @@ pub struct PumpChoice {
     pub existing: bool,
     /// Only these paths below each source, and everything below those that are directories.
     pub files_from: Option<Vec<String>>,
+    /// Leave out access control lists and other extended attributes.
+    pub no_xattrs: bool,
 }
 
 /// Which files are taken for equal.

@@ -232,3 +232,18 @@ are skipped. A path that is not there is listed, and the exit status is 4.",
         Ok(())
     },
 };
+
+pub(crate) const NO_XATTRS: Flag = Flag {
+    long: "no-xattrs",
+    short: None,
+    value: Value::None,
+    at: PUMPS,
+    about: "leave out access lists and other attributes",
+    doc: "\
+Do not copy extended attributes of files and directories: access control lists, file capabilities, and those that \
+programs and users set. Without this flag, they are copied, and the receipt names those that DEST cannot keep.",
+    set: |args, _| {
+        args.choice.no_xattrs = true;
+        Ok(())
+    },
+};

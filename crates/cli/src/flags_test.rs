@@ -76,6 +76,7 @@ const CASES: &[Case] = &[
     ("compare", &["pump", "--compare", "content"], |a| a.choice.compare == PumpCompare::Content),
     ("update", &["pump", "--update"], |a| a.choice.update),
     ("existing", &["pump", "--existing"], |a| a.choice.existing),
+    ("no-xattrs", &["pump", "--no-xattrs"], |a| a.choice.no_xattrs),
     ("files-from", &["pump", "--files-from=f"], |a| a.files_from.as_deref() == Some("f".as_ref())),
     ("max-delete", &["pump", "--max-delete", "5"], |a| a.choice.max_delete == Some(5)),
     ("there", &["pump", "--there", "bin/t"], |a| a.there.as_deref() == Some("bin/t")),

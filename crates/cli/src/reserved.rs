@@ -69,6 +69,8 @@ pub(crate) const OF_RSYNC: &[Reserved] = &[
         Some('a'),
         "leave it out: permissions, times, owners, links and holes are always kept",
     ),
+    of_rsync("acls", Some('A'), "leave it out: access control lists are kept, unless you write --no-xattrs"),
+    of_rsync("xattrs", Some('X'), "leave it out: extended attributes are kept, unless you write --no-xattrs"),
     of_rsync("recursive", Some('r'), "leave it out: a directory is always copied with everything in it"),
     of_rsync("hard-links", Some('H'), "leave it out: hard links are always kept"),
     of_rsync("sparse", Some('S'), "leave it out: holes are always kept"),

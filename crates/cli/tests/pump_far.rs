@@ -15,7 +15,7 @@ use support::lab::Lab;
 use support::{Outcome, Place, Running, skipped, until};
 use thalweg_api::{ClusterReport, PumpChange, PumpReceipt, from_json};
 use thalweg_base::rng::Rng;
-use walk::{OF_EVERYTHING, are_same};
+use walk::{ATTRIBUTES, OF_EVERYTHING, WITH_ATTRIBUTES, are_same};
 
 const FILE_BYTES: u64 = 40_000_000;
 const SLOWLY: [&str; 3] = ["--limit", "20MB", "-q"];
@@ -121,6 +121,28 @@ fn trees_go_there_and_back_and_past_the_client() {
         .shell("cp -a tree/new tree/many/7 . && cmp tree/new one/new && cmp tree/many/7 one/many/7")
         .is_done();
     assert!(!place.0.join(".one.thalweg-journal").exists());
+}
+
+#[test]
+fn attributes_go_there_and_back() {
+    let Some((lab, place)) = prepared("2") else { return };
+    if place.shell("setfacl --version && getfattr --version && getcap -h").status == Some(127) {
+        return skipped("there is no setfacl, getfattr or getcap");
+    }
+    place.shell(WITH_ATTRIBUTES).is_done();
+    let attributes = |of: &str| place.shell(&format!("cd {of} && {ATTRIBUTES}")).out;
+    let (n1, n2) = (at("n1", &place, "one"), at("n2", &place, "two"));
+    for (from, to, there) in [("tree", &*n1, "one"), (&n1, &n2, "two"), (&n2, "three", "three")] {
+        let told = receipt(&pump(&lab, &place, &[from, to, "--json", "--streams", "2"]));
+        assert_eq!(told.not_kept, 0, "{told:?}");
+        assert_eq!(attributes(there), attributes("tree"), "{from} to {to}");
+    }
+    // What is equal gets only its attributes.
+    place.shell("rm tree/sub/again one/sub/again; setfattr -x user.comment one/small; setfacl -b one/large; setfattr -n user.comment -v new one/large").is_done();
+    let told = receipt(&pump(&lab, &place, &["tree/", &n1, "--json", "--compare", "content"]));
+    assert_eq!((told.files, attributes("one")), (0, attributes("tree")), "{told:?}");
+    pump(&lab, &place, &["tree", &at("n1", &place, "plain"), "-q", "--no-xattrs"]).is_done();
+    assert!(!attributes("plain").contains("user."));
 }
 
 #[test]

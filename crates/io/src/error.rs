@@ -104,7 +104,7 @@ impl Error {
         self.is_out_of_files() || self.errno().is_some_and(|errno| gone.contains(&errno))
     }
 
-    /// True if the name or its directory is the reason, so that other names may well succeed. A full, damaged or
+    /// True if the name, its directory or the size of the file is the reason, so that others may well succeed. A full, damaged or
     /// read-only file system is not such a reason.
     pub fn is_of_one_name(&self) -> bool {
         use std::io::ErrorKind::*;
@@ -122,6 +122,7 @@ impl Error {
                 | ExecutableFileBusy
                 | TooManyLinks
                 | Unsupported
+                | FileTooLarge
         ) || self.errno() == Some(libc::ELOOP)
     }
 

@@ -15,6 +15,7 @@
 mod backends;
 pub mod either;
 mod error;
+pub mod extended;
 mod file;
 mod file_system;
 mod headless;

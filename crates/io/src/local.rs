@@ -21,6 +21,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::extended::{self, Extended};
 use crate::mounts;
 use crate::resemble::resemble;
 use crate::tree::{Attributes, Dir, EntryKind, Names, Tree, check_name, leads_out};
@@ -91,6 +92,14 @@ impl Tree for Local {
     fn set_attributes(&self, file: &File, attributes: &Attributes) -> Result<()> {
         set_attributes(&*os::borrow(file.id()), attributes)
             .map_err(|e| failed(Action::Protect, file.path(), e))
+    }
+
+    fn extended(&self, file: &File) -> (Extended, Vec<String>) {
+        extended::read(&*os::borrow(file.id()))
+    }
+
+    fn set_extended(&self, file: &File, extended: &Extended) -> Vec<String> {
+        extended::write(&*os::borrow(file.id()), extended)
     }
 
     fn read_soon(&self, file: &File) {
@@ -369,6 +378,14 @@ impl Dir for LocalDir {
 
     fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
         set_attributes(&self.fd, attributes).map_err(|e| failed(Action::Protect, &self.path, e))
+    }
+
+    fn extended(&self) -> (Extended, Vec<String>) {
+        extended::read(&self.fd)
+    }
+
+    fn set_extended(&self, extended: &Extended) -> Vec<String> {
+        extended::write(&self.fd, extended)
     }
 
     fn set_link_attributes(&self, name: &OsStr, attributes: &Attributes) -> Result<()> {

@@ -23,6 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::extended::Extended;
 use crate::{Action, Error, File, FileSystem, Result, process};
 
 /// What a name in a directory refers to.
@@ -110,6 +111,16 @@ pub trait Tree: fmt::Debug + Send + Sync {
 
     /// Gives an open file these permissions, this owner where that is allowed, and this modification time.
     fn set_attributes(&self, file: &File, attributes: &Attributes) -> Result<()>;
+
+    /// The extended attributes of an open file, and the names of those that cannot be read.
+    fn extended(&self, _file: &File) -> (Extended, Vec<String>) {
+        (Extended::default(), Vec::new())
+    }
+
+    /// Gives an open file these extended attributes and no others. Returns the names of those that it cannot have.
+    fn set_extended(&self, _file: &File, extended: &Extended) -> Vec<String> {
+        extended.names()
+    }
 
     /// Advises the file system that a file will be read soon.
     fn read_soon(&self, _file: &File) {}
@@ -201,6 +212,16 @@ pub trait Dir: Any + fmt::Debug + Send + Sync {
 
     /// Gives this directory these permissions, this owner where that is allowed, and this modification time.
     fn set_attributes(&self, attributes: &Attributes) -> Result<()>;
+
+    /// Its extended attributes, and the names of those that cannot be read.
+    fn extended(&self) -> (Extended, Vec<String>) {
+        (Extended::default(), Vec::new())
+    }
+
+    /// Gives it these extended attributes and no others. Returns the names of those that it cannot have.
+    fn set_extended(&self, extended: &Extended) -> Vec<String> {
+        extended.names()
+    }
 
     /// Gives a symbolic link this owner where that is allowed, and this modification time.
     fn set_link_attributes(&self, name: &OsStr, attributes: &Attributes) -> Result<()>;

@@ -146,7 +146,7 @@ fn a_few_huge_lines_are_planned_once() {
         lines.rotate_left(turn);
         for inputs in [
             vec![as_lines(&lines, false)],
-            lines.iter().map(|line| as_lines(&[line.clone()], true)).collect(),
+            lines.iter().map(|line| as_lines(std::slice::from_ref(line), true)).collect(),
         ] {
             let case = Case { inputs, ..Case::lines(vec![]).within(512 << 20) };
             let (stage, begun) = (Stage::real(), Begun::default());

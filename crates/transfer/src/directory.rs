@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use thalweg_io::extended::Extended;
 use thalweg_io::tree::{self, Attributes, Dir, EntryKind};
 
 use crate::choice::below;
@@ -47,6 +48,7 @@ pub(crate) struct Directory<'a> {
     source: Option<Sources>,
     /// The final attributes. The parent of the roots keeps its own.
     facts: Option<Attributes>,
+    extended: Extended,
     /// Its current name at the destination.
     name: OsString,
     there: Mutex<Target>,
@@ -73,6 +75,7 @@ impl<'a> Directory<'a> {
             parent: None,
             source,
             facts: None,
+            extended: Extended::default(),
             name: OsString::new(),
             there: Mutex::new(there),
             key: Vec::new(),
@@ -95,10 +98,11 @@ impl<'a> Directory<'a> {
     ) -> Result<Directory<'a>> {
         let facts = source.attributes()?;
         count(&parent.shared.counts.found, 1);
+        let extended = parent.shared.extended_of_dir(key.as_bytes(), &**source.dir());
         let place = Directory::under(
             parent,
             Some(source),
-            facts,
+            (facts, extended),
             name,
             (root_key(key), root_top(key, number), staged),
         );
@@ -110,7 +114,7 @@ impl<'a> Directory<'a> {
     pub(crate) fn came(
         parent: &Arc<Directory<'a>>,
         root: &Root,
-        facts: Attributes,
+        facts: (Attributes, Extended),
         number: u32,
     ) -> Directory<'a> {
         let key = &*root.there;
@@ -119,7 +123,11 @@ impl<'a> Directory<'a> {
     }
 
     /// A directory in this one that the peer sends.
-    pub(crate) fn came_below(self: &Arc<Directory<'a>>, name: OsString, facts: Attributes) -> Directory<'a> {
+    pub(crate) fn came_below(
+        self: &Arc<Directory<'a>>,
+        name: OsString,
+        facts: (Attributes, Extended),
+    ) -> Directory<'a> {
         let key = self.key_of(&name);
         Directory::under(self, None, facts, name, (key, self.top, self.staged))
     }
@@ -128,7 +136,7 @@ impl<'a> Directory<'a> {
     pub(crate) fn below(self: &Arc<Directory<'a>>, name: OsString) -> Result<Directory<'a>> {
         let source = self.source().open_dir(&name)?;
         let key = self.key_of(&name);
-        let facts = source.attributes()?;
+        let facts = (source.attributes()?, self.shared.extended_of_dir(&key, &**source.dir()));
         let place = Directory::under(self, Some(source), facts, name, (key, self.top, self.staged));
         place.tell(None)?;
         Ok(place)
@@ -137,7 +145,7 @@ impl<'a> Directory<'a> {
     fn under(
         parent: &Arc<Directory<'a>>,
         source: Option<Sources>,
-        facts: Attributes,
+        (facts, extended): (Attributes, Extended),
         name: OsString,
         (key, top, staged): (Vec<u8>, (u64, usize), bool),
     ) -> Directory<'a> {
@@ -150,6 +158,7 @@ impl<'a> Directory<'a> {
             shared: parent.shared,
             parent: Some(Arc::clone(parent)),
             facts: Some(facts),
+            extended,
             source,
             name,
             there: Mutex::new(there),
@@ -169,12 +178,13 @@ impl<'a> Directory<'a> {
             return Ok(());
         };
         parent.count_sent_name();
-        far.tell(&Message::Dir(self.number, parent.number, self.name.clone(), facts, root))
+        let (name, extended) = (self.name.clone(), self.extended.clone());
+        far.tell(&Message::Dir(self.number, parent.number, name, facts, extended, root))
     }
 
-    /// The length of its key.
-    pub(crate) fn key_bytes(&self) -> usize {
-        self.key.len()
+    /// The bytes of its key and its extended attributes.
+    pub(crate) fn told_bytes(&self) -> usize {
+        self.key.len() + self.extended.bytes()
     }
 
     /// The number under which the peer knows it.
@@ -295,7 +305,8 @@ impl<'a> Directory<'a> {
         // It gets its permissions when everything in it exists.
         tree::open_up(&*dir)?;
         if self.is_staged_root() {
-            self.shared.staged.lock().expect("no lane panics").insert(self.top.0, Arc::clone(&dir));
+            let mut staged = self.shared.staged.lock().expect("no lane panics");
+            staged.insert(self.top.0, (Arc::clone(&dir), Extended::default()));
         }
         if self.staged
             && self.shared.resume
@@ -344,12 +355,21 @@ impl<'a> Directory<'a> {
             self.remove_strangers(&*there, |name| named.contains(name))?;
         }
         self.delete_others(&there)?;
-        if self.is_staged_root() || self.shared.choice.asked.dry_run {
+        if self.shared.choice.asked.dry_run {
             kept();
             return Ok(());
         }
+        if self.is_staged_root() {
+            kept();
+            let mut staged = self.shared.staged.lock().expect("no lane panics");
+            staged.insert(self.top.0, (there, self.extended.clone()));
+            return Ok(());
+        }
         let set = there.set_attributes(facts).map_err(Error::from);
-        self.shared.left_out.or_none(End::Dest, set).map(|set| set.map_or((), |()| kept()))
+        let Some(()) = self.shared.left_out.or_none(End::Dest, set)? else { return Ok(()) };
+        self.shared.set_extended_of_dir(&self.key, &*there, &self.extended);
+        kept();
+        Ok(())
     }
 
     /// Deletes what the source does not have, if that was asked for and all its names are known.

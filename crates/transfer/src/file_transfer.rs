@@ -7,12 +7,14 @@
 //! later run can resume, or nothing.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
+use thalweg_io::extended::Extended;
 use thalweg_io::tree::{Attributes, Dir};
 use thalweg_io::{File, FileSystem, InputFile};
 use thalweg_pump::ReadAhead;
@@ -82,6 +84,7 @@ pub(crate) struct Entry<'a> {
 pub(crate) struct Arriving {
     pub(crate) name: OsString,
     pub(crate) facts: Option<Attributes>,
+    pub(crate) extended: Extended,
     pub(crate) len: Option<u64>,
 }
 
@@ -94,6 +97,7 @@ pub(crate) struct FileTransfer<'a> {
     pub(crate) origin: Origin,
     pub(crate) goal: Goal,
     facts: Option<Attributes>,
+    extended: Extended,
     key: Vec<u8>,
     /// The pieces that were handed out and are not written yet, plus one while more may follow.
     left: AtomicU64,
@@ -129,6 +133,7 @@ impl<'a> FileTransfer<'a> {
             origin,
             goal,
             facts: None,
+            extended: Extended::default(),
             key,
             left: AtomicU64::new(1),
             state: Mutex::new(State {
@@ -175,8 +180,11 @@ impl<'a> FileTransfer<'a> {
         };
         let Some((source, facts)) = shared.left_out.or_none(End::Source, opened())? else { return Ok(None) };
         let key = place.key_of(&there);
+        let extended = shared.extended_of(&key, &source);
         let goal = || match (&shared.far, place.target_for(&there)?) {
-            (Some(far), _) => far_goal(far, &place, there.clone(), &source, &facts, shared.resume),
+            (Some(far), _) => {
+                far_goal(far, &place, there.clone(), &source, (&facts, &extended), shared.resume)
+            }
             (None, None) => Ok((Goal::Nowhere, Existing::default())),
             (None, Some(dir)) => goal(shared, dir, there.clone(), Some(&source), (&facts, &key), false),
         };
@@ -186,7 +194,7 @@ impl<'a> FileTransfer<'a> {
         };
         let mut moving = FileTransfer::new(shared, Origin::File(source), goal, key);
         moving.goes_on_from(&known);
-        (moving.facts, moving._place) = (Some(facts), Some(place));
+        (moving.facts, moving.extended, moving._place) = (Some(facts), extended, Some(place));
         let cursor = Cursor { at: 0, end: facts.len, data: None, there: known.ranges };
         Ok(Some((moving, cursor)))
     }
@@ -223,7 +231,8 @@ impl<'a> FileTransfer<'a> {
         let key = if file.facts.is_some() { place.key_of(&file.name) } else { Vec::new() };
         let mut moving = FileTransfer::new(shared, Origin::Peer(PathBuf::from(&file.name)), goal, key);
         moving.left = AtomicU64::new(PIECES_MAX);
-        (moving.facts, moving._place) = (file.facts, Some(Arc::clone(place)));
+        (moving.facts, moving.extended) = (file.facts, file.extended.clone());
+        moving._place = Some(Arc::clone(place));
         moving
     }
 
@@ -292,9 +301,9 @@ impl<'a> FileTransfer<'a> {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// The length of its key.
-    pub(crate) fn key_bytes(&self) -> u64 {
-        self.key.len() as u64
+    /// The bytes of its key and its extended attributes.
+    pub(crate) fn told_bytes(&self) -> u64 {
+        (self.key.len() + self.extended.bytes()) as u64
     }
 
     /// Counts a piece that is handed out.
@@ -447,7 +456,10 @@ impl<'a> FileTransfer<'a> {
                 file.sync()?;
             }
             match &self.facts {
-                Some(facts) => self.shared.dest.set_attributes(file, facts)?,
+                Some(facts) => {
+                    self.shared.dest.set_attributes(file, facts)?;
+                    self.shared.set_extended(&self.key, file, &self.extended);
+                }
                 None => dir.copy_permissions(file, name)?,
             }
             give_name(&**dir, partial, name)?;
@@ -526,12 +538,12 @@ fn far_goal(
     place: &Directory<'_>,
     there: OsString,
     source: &File,
-    facts: &Attributes,
+    (facts, extended): (&Attributes, &Extended),
     resume: bool,
 ) -> Result<(Goal, Existing)> {
     let number = far.next_file();
     place.count_sent_name();
-    let file = Message::File(number, place.number(), there, Some(*facts), None);
+    let file = Message::File(number, place.number(), there, Some(*facts), extended.clone(), None);
     let (goal, mut known) = (Goal::Peer(number), Existing::default());
     if !resume {
         far.tell(&file)?;
@@ -617,6 +629,9 @@ fn no_room(shared: &Shared<'_>, e: thalweg_io::Error, len: u64, goal: Goal) -> E
     let e = thalweg_io::Error { path: dir.path().join(name), ..e };
     if !e.is_full() {
         return e.into();
+    }
+    if e.source.kind() == ErrorKind::FileTooLarge {
+        return Refused::TooLarge { path: e.path, needed: len, directory: dir.path().into() }.into();
     }
     let available = shared.dest.io().space(dir.path()).map_or(0, |space| space.available);
     Refused::Full { path: e.path, needed: len, directory: dir.path().into(), available }.into()

@@ -19,6 +19,7 @@ use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
+use thalweg_io::extended::Extended;
 use thalweg_io::tree::{self, Dir, Tree};
 use thalweg_io::{Access, Caching, File, host, process};
 use thalweg_pump::{Carrier, Meters, Sink, Source, Watch, pump};
@@ -152,6 +153,7 @@ impl<'j> Job<'j> {
             counts: Counts::default(),
             links: Mutex::new(Links::default()),
             staged: Mutex::default(),
+            not_kept: Mutex::default(),
             sums: Mutex::default(),
             sum_left_out: Mutex::default(),
             failed: AtomicBool::new(false),
@@ -370,7 +372,8 @@ impl<'j> Job<'j> {
         let goal = match &shared.far {
             Some(far) => {
                 let number = far.next_file();
-                far.tell(&Message::File(number, 0, OsString::from("stream"), None, len))?;
+                let name = OsString::from("stream");
+                far.tell(&Message::File(number, 0, name, None, Extended::default(), len))?;
                 Goal::Peer(number)
             }
             None => self.goal_of_stream(len)?,
@@ -450,9 +453,12 @@ impl<'j> Job<'j> {
         for (number, root) in self.roots.roots.iter().enumerate().filter(|(_, root)| root.is_new) {
             let partial = hidden_names::partial(&root.there);
             // An honest source announces every new tree.
-            let Some(tree) = shared.staged(number as u64) else { return Err(Error::protocol("the source")) };
+            let Some((tree, extended)) = shared.staged(number as u64) else {
+                return Err(Error::protocol("the source"));
+            };
             if let Some(facts) = &root.facts {
                 tree.set_attributes(facts)?;
+                shared.set_extended_of_dir(root.there.as_bytes(), &*tree, &extended);
             }
             tree.sync()?;
             give_tree_name(&**dir, &*tree, &partial, &root.there)?;
@@ -498,7 +504,7 @@ impl<'j> Job<'j> {
     fn one_more(&self, shared: &Shared<'_>, dir: &Arc<dyn Dir>, more: &OneMore) -> Result<()> {
         let root = &self.roots.roots[more.top as usize];
         let top = match (shared.staged(more.top), root.there.is_empty()) {
-            (Some(tree), _) => tree,
+            (Some((tree, _)), _) => tree,
             (None, true) => Arc::clone(dir),
             (None, false) => dir.open_dir(&root.there)?,
         };

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_api::{PumpChange, PumpCompare};
+use thalweg_io::extended::Extended;
 use thalweg_io::tree::{Attributes, Dir, EntryKind};
 use thalweg_io::{File, process};
 use thalweg_record::sum_at;
@@ -165,14 +166,18 @@ impl Known {
             }
             return Ok(asked.dry_run);
         }
+        let extended =
+            if asked.dry_run { Extended::default() } else { shared.extended_of(&place.key_of(name), file) };
         match &shared.far {
             _ if asked.dry_run && differs => shared.deleter.would(PumpChange::Attributes, &path(), false),
             _ if asked.dry_run => {}
             // The peer gives a file further names only if it knows that this file is the source's.
-            Some(far) if differs || facts.links > 1 => {
-                far.tell(&Message::Facts(place.number(), name.to_os_string(), *facts))?;
+            Some(far) if differs || facts.links > 1 || !extended.is_empty() => {
+                far.tell(&Message::Facts(place.number(), name.to_os_string(), *facts, extended))?;
             }
-            None if differs => set_attributes(shared, place, name, facts)?,
+            None if differs || !extended.is_empty() || asked.compare == PumpCompare::Content => {
+                set_attributes(shared, place, name, (facts, &extended))?;
+            }
             _ => {}
         }
         count(&shared.counts.resumed_files, 1);
@@ -249,12 +254,14 @@ pub(crate) fn set_attributes(
     shared: &Shared<'_>,
     place: &Directory<'_>,
     name: &OsStr,
-    facts: &Attributes,
+    (facts, extended): (&Attributes, &Extended),
 ) -> Result<()> {
     let set = || {
         let Some(dir) = place.target_for(name)? else { return Ok(()) };
         let file = dir.open_file(name, false)?;
-        Ok(shared.dest.set_attributes(&file, facts)?)
+        shared.dest.set_attributes(&file, facts)?;
+        shared.set_extended(&place.key_of(name), &file, extended);
+        Ok(())
     };
     if shared.left_out.or_none(End::Dest, set())?.is_none() {
         // The file itself is counted already.

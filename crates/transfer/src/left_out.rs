@@ -153,7 +153,8 @@ fn is_of_one_entry(end: End, error: &Error) -> bool {
         (Error::Io(e), End::Dest) => e.action != Action::Sync && e.is_of_one_name(),
         (Error::Busy(_) | Error::NoDirectory(_), End::Dest) => true,
         (Error::Refused(why), End::Dest) => {
-            matches!(why, Refused::DirectoryThere(_) | Refused::FileThere(_) | Refused::NotListed(_))
+            use Refused::{DirectoryThere, FileThere, NotListed, TooLarge};
+            matches!(why, DirectoryThere(_) | FileThere(_) | NotListed(_) | TooLarge { .. })
         }
         _ => false,
     }
@@ -171,7 +172,10 @@ fn entry(end: End, error: &Error) -> LeftOut {
             (Some(path), LeftOutKind::Unreadable)
         }
         Error::Refused(
-            Refused::DirectoryThere(path) | Refused::FileThere(path) | Refused::NotListed(path),
+            Refused::DirectoryThere(path)
+            | Refused::FileThere(path)
+            | Refused::NotListed(path)
+            | Refused::TooLarge { path, .. },
         ) => (Some(path), LeftOutKind::Destination),
         _ => (None, LeftOutKind::Unreadable),
     };

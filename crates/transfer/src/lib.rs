@@ -17,7 +17,7 @@
 //! Invariant: what the journal lists is durable, and is not read again.
 //! Invariant: an entry that cannot be read, or changes while it is read, is listed and left out (`left_out.rs`); nothing
 //! else depends on it.
-//! Non-goals: access control lists, extended attributes, and a consistent snapshot of a tree that others change.
+//! Non-goals: a consistent snapshot of a tree that others change; extended attributes of symbolic links.
 
 mod blocks;
 mod choice;

@@ -11,6 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use thalweg_api::{LeftOut, LeftOutKind, PumpChange, PumpChoice, PumpItem, from_json, to_json};
+use thalweg_io::extended::Extended;
 use thalweg_io::hidden::is_hidden;
 use thalweg_io::tree::{Attributes, EntryKind};
 use xxhash_rust::xxh3::xxh3_64;
@@ -63,14 +64,14 @@ pub(crate) enum Message {
     /// The first message of the sink: the number of lanes, and the name of each root there.
     Accept(u32, Vec<OsString>),
     /// A directory: its number, its parent's number, its name, its attributes, and its index if it is a root.
-    Dir(u64, u64, OsString, Attributes, Option<u32>),
+    Dir(u64, u64, OsString, Attributes, Extended, Option<u32>),
     /// The number of names of a directory, all of which were sent, and whether it could be listed to its end.
     DirEnd(u64, u64, bool),
     /// Names that a directory has. Sent if others are to be deleted.
     Names(u64, Vec<OsString>),
     /// A file that is sent in pieces: its number, its directory's number, its name, and its attributes; or only a
     /// length, for a stream.
-    File(u64, u64, OsString, Option<Attributes>, Option<u64>),
+    File(u64, u64, OsString, Option<Attributes>, Extended, Option<u64>),
     /// Whether a file starts from the beginning. Pieces follow.
     Take(u64, bool),
     /// A file was sent in this many pieces, with this checksum.
@@ -96,7 +97,7 @@ pub(crate) enum Message {
     AskSums(u64, Vec<OsString>),
     Sums(Vec<Option<u128>>),
     /// A file in a directory is complete, but gets these attributes.
-    Facts(u64, OsString, Attributes),
+    Facts(u64, OsString, Attributes, Extended),
     /// An entry that a dry run would change. Either end sends these last.
     Item(PumpItem),
 }
@@ -128,6 +129,7 @@ pub(crate) struct Small {
     pub(crate) dir: u64,
     pub(crate) name: OsString,
     pub(crate) facts: Attributes,
+    pub(crate) extended: Extended,
     /// The checksum of a file, or the target of a link.
     pub(crate) what: Result<u128, OsString>,
 }
@@ -170,11 +172,12 @@ impl Message {
                 to.u64(u64::from(*lanes));
                 to.names(names);
             }
-            Message::Dir(id, parent, name, facts, root) => {
+            Message::Dir(id, parent, name, facts, extended, root) => {
                 to.byte(3);
                 to.numbers(&[*id, *parent]);
                 to.bytes(name.as_bytes());
                 to.facts(facts);
+                to.extended(extended);
                 to.option(root.as_ref(), |to, root| to.u64(u64::from(*root)));
             }
             Message::DirEnd(id, children, is_whole) => {
@@ -187,11 +190,12 @@ impl Message {
                 to.u64(*dir);
                 to.names(names);
             }
-            Message::File(id, dir, name, facts, len) => {
+            Message::File(id, dir, name, facts, extended, len) => {
                 to.byte(5);
                 to.numbers(&[*id, *dir]);
                 to.bytes(name.as_bytes());
                 to.option(facts.as_ref(), Writer::facts);
+                to.extended(extended);
                 to.option(len.as_ref(), |to, len| to.u64(*len));
             }
             Message::Take(id, anew) => {
@@ -250,11 +254,12 @@ impl Message {
                 to.u64(*dir);
                 to.names(names);
             }
-            Message::Facts(dir, name, facts) => {
+            Message::Facts(dir, name, facts, extended) => {
                 to.byte(19);
                 to.u64(*dir);
                 to.bytes(name.as_bytes());
                 to.facts(facts);
+                to.extended(extended);
             }
             Message::Item(PumpItem { change, path }) => {
                 to.byte(20);
@@ -339,6 +344,7 @@ impl Message {
                 from.u64()?,
                 from.bytes().map(|name| OsString::from_vec(name.to_vec()))?,
                 from.facts()?,
+                from.extended()?,
                 from.option(|from| u32::try_from(from.u64()?).ok())?,
             ),
             4 => Message::DirEnd(from.u64()?, from.u64()?, from.byte()? != 0),
@@ -347,6 +353,7 @@ impl Message {
                 from.u64()?,
                 from.bare()?,
                 from.option(Reader::facts)?,
+                from.extended()?,
                 from.option(Reader::u64)?,
             ),
             6 => Message::Take(from.u64()?, from.byte()? != 0),
@@ -377,7 +384,7 @@ impl Message {
             13 => Message::There(from.at_most(ASKED, |from| from.option(Reader::facts))?),
             17 => Message::AskSums(from.u64()?, from.at_most(ASKED, Reader::bare)?),
             18 => Message::Sums(from.at_most(ASKED, |from| from.option(Reader::u128))?),
-            19 => Message::Facts(from.u64()?, from.bare()?, from.facts()?),
+            19 => Message::Facts(from.u64()?, from.bare()?, from.facts()?, from.extended()?),
             20 => Message::Item(PumpItem {
                 change: match from.byte()? {
                     1 => PumpChange::New,
@@ -423,6 +430,7 @@ impl Tail {
                     to.u64(small.dir);
                     to.bytes(small.name.as_bytes());
                     to.facts(&small.facts);
+                    to.extended(&small.extended);
                     match &small.what {
                         Ok(sum) => {
                             to.byte(1);
@@ -457,12 +465,13 @@ impl Tail {
             1 => Tail::Piece(from.u64()?, from.u64()?),
             2 => Tail::Pack(from.many(|from| {
                 let (dir, name, facts) = (from.u64()?, from.bare()?, from.facts()?);
+                let extended = from.extended()?;
                 let what = match from.byte()? {
                     1 => Ok(from.u128()?),
                     2 => Err(from.link_target()?),
                     _ => return None,
                 };
-                Some(Small { dir, name, facts, what })
+                Some(Small { dir, name, facts, extended, what })
             })?),
             _ => return None,
         };
@@ -510,6 +519,14 @@ impl Writer<'_> {
         self.byte(u8::from(value.is_some()));
         if let Some(value) = value {
             put(self, value);
+        }
+    }
+
+    fn extended(&mut self, extended: &Extended) {
+        self.u64(extended.all().len() as u64);
+        for (name, value) in extended.all() {
+            self.bytes(name);
+            self.bytes(value);
         }
     }
 
@@ -612,6 +629,10 @@ impl<'b> Reader<'b> {
             1 => one(self).map(Some),
             _ => None,
         }
+    }
+
+    fn extended(&mut self) -> Option<Extended> {
+        Extended::of(self.many(|from| Some((from.bytes()?.to_vec(), from.bytes()?.to_vec())))?)
     }
 
     fn facts(&mut self) -> Option<Attributes> {

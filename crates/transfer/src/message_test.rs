@@ -18,6 +18,22 @@ fn facts() -> Attributes {
     }
 }
 
+fn extended() -> Extended {
+    let all = [("user.a", "b"), ("system.posix_acl_access", ""), ("trusted.c", "d\0")];
+    Extended::of(all.map(|(name, value)| (name.into(), value.into())).into()).expect("all are copied")
+}
+
+/// A peer cannot set attributes that are not copied.
+#[test]
+fn other_attributes_are_none() {
+    for name in ["system.nfs4_acl", "security.selinux", "btrfs.compression", "", "user.a\0b"] {
+        assert_eq!(Extended::of(vec![(name.into(), vec![])]), None, "{name}");
+    }
+    for name in ["security.capability", "system.posix_acl_default", "user.", "trusted.x"] {
+        assert!(Extended::of(vec![(name.into(), vec![])]).is_some(), "{name}");
+    }
+}
+
 fn samples() -> Vec<Message> {
     let root = Offered { path: "/a".into(), name: "a".into(), facts: Some(facts()), contents: true };
     let named = Named {
@@ -41,10 +57,10 @@ fn samples() -> Vec<Message> {
     vec![
         Message::Offer(offer),
         Message::Accept(1, vec!["a".into(), OsString::new()]),
-        Message::Dir(2, 1, "d".into(), facts(), Some(0)),
+        Message::Dir(2, 1, "d".into(), facts(), extended(), Some(0)),
         Message::DirEnd(1, 700, true),
-        Message::File(1, 0, OsString::from_vec(b"odd\n\xff".to_vec()), Some(facts()), None),
-        Message::File(1, 0, "pump".into(), None, Some(5)),
+        Message::File(1, 0, OsString::from_vec(b"odd\n\xff".to_vec()), Some(facts()), extended(), None),
+        Message::File(1, 0, "pump".into(), None, Extended::default(), Some(5)),
         Message::Take(1, true),
         Message::FileEnd(1, 2, u128::MAX),
         Message::Ask(1, vec!["a".into(), "b".into()]),
@@ -55,7 +71,7 @@ fn samples() -> Vec<Message> {
         Message::There(vec![None, Some(facts())]),
         Message::AskSums(3, vec!["a".into()]),
         Message::Sums(vec![None, Some(7)]),
-        Message::Facts(1, "f".into(), facts()),
+        Message::Facts(1, "f".into(), facts(), extended()),
         Message::Item(PumpItem { change: PumpChange::Deleted, path: "a/b/".into() }),
         Message::FileLost(1, 2),
         Message::Names(1, vec!["a".into()]),
@@ -101,7 +117,7 @@ fn answers_are_no_longer_than_questions_may_be() {
 
 #[test]
 fn a_block_says_what_it_is_about_behind_its_bytes() {
-    let small = |what| Small { dir: 3, name: "n".into(), facts: facts(), what };
+    let small = |what| Small { dir: 3, name: "n".into(), facts: facts(), extended: extended(), what };
     for tail in [Tail::Piece(1, 1 << 20), Tail::Pack(vec![small(Ok(5)), small(Err("to".into()))])] {
         let mut block = b"bytes".to_vec();
         block.extend_from_slice(&tail.encode());
@@ -119,7 +135,7 @@ fn a_block_says_what_it_is_about_behind_its_bytes() {
 fn names_that_lead_elsewhere_are_none() {
     for name in ["", ".", "..", "a/b", "/etc", "a\0"] {
         let mut bytes = Vec::new();
-        Message::File(1, 0, name.into(), None, None).encode(&mut bytes);
+        Message::File(1, 0, name.into(), None, Extended::default(), None).encode(&mut bytes);
         assert_eq!(Message::decode(&bytes[4..]), None, "{name:?}");
     }
     for way in ["/etc", "../x", "a/../../b"] {

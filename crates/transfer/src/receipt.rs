@@ -25,6 +25,7 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
     let limited_seconds = get(&counts.limited_ns) as f64 / 1e9;
     let (checksum_in, checksum_out) = *shared.sums.lock().expect("no lane panics");
     let checksum_left_out = *shared.sum_left_out.lock().expect("no lane panics");
+    let not_kept = std::mem::take(&mut *shared.not_kept.lock().expect("no lane panics"));
     let clock_hz = process::clock_hz();
     let (source, dest) = ends(job, shared, took, [waited_read, waited_write]);
     PumpReceipt {
@@ -48,6 +49,8 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
         deleted: get(&shared.deleter.deleted),
         not_deleted: get(&shared.deleter.not_deleted),
         skipped: get(&counts.skipped),
+        not_kept: not_kept.count,
+        not_kept_first: not_kept.first,
         dry_run: shared.choice.asked.dry_run,
         items: Vec::new(),
         holds: checksum_in == checksum_out.wrapping_add(checksum_left_out),
@@ -211,6 +214,8 @@ pub(crate) fn merged(
         changed_directories: source.changed_directories,
         excluded: source.excluded,
         skipped: source.skipped,
+        not_kept: source.not_kept.saturating_add(sink.not_kept),
+        not_kept_first: source.not_kept_first.into_iter().chain(sink.not_kept_first.clone()).collect(),
         seconds: source.seconds.max(sink.seconds),
         cpu_seconds: source.cpu_seconds + sink.cpu_seconds,
         special: source.special,

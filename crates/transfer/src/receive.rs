@@ -21,6 +21,7 @@ use thalweg_api::{PumpChoice, PumpCompare, PumpReceipt, PumpVerdict};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
+use thalweg_io::extended::Extended;
 use thalweg_io::tree::{Attributes, EntryKind, Tree};
 use thalweg_io::{host, process};
 use thalweg_pump::{Source, Watch};
@@ -280,7 +281,9 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     /// Handles a message of the source.
     fn hear(&self, message: Message) -> Result<()> {
         match message {
-            Message::Dir(id, parent, name, facts, root) => self.directory(id, parent, name, facts, root)?,
+            Message::Dir(id, parent, name, facts, extended, root) => {
+                self.directory(id, parent, name, (facts, extended), root)?
+            }
             Message::DirEnd(id, in_all, is_whole) => {
                 let mut state = self.lock();
                 let open = state.dirs.get_mut(&id).filter(|known| id != 0 && known.in_all.is_none());
@@ -293,7 +296,9 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 drop(state);
                 drop(whole);
             }
-            Message::File(id, dir, name, facts, len) => self.file(id, dir, Arriving { name, facts, len })?,
+            Message::File(id, dir, name, facts, extended, len) => {
+                self.file(id, dir, Arriving { name, facts, extended, len })?
+            }
             Message::Take(id, anew) => self.take(id, anew)?,
             Message::FileEnd(id, pieces, sum) => {
                 let moving = self.file_ends(id, pieces)?;
@@ -304,7 +309,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             Message::FileLost(id, pieces) => self.lost(id, pieces)?,
             Message::Names(dir, names) => self.named(dir, names)?,
             Message::AskSums(dir, names) => self.tell_sums(dir, &names)?,
-            Message::Facts(dir, name, facts) => self.facts(dir, &name, &facts)?,
+            Message::Facts(dir, name, facts, extended) => self.facts(dir, &name, (&facts, &extended))?,
             Message::Item(item) => self.shared.deleter.items.add_theirs(item),
             Message::LeftOut(entry) => self.shared.left_out.list.add_theirs(entry),
             Message::Ask(dir, names) => self.tell_what_is_there(dir, names)?,
@@ -357,7 +362,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         id: u64,
         parent: u64,
         name: OsString,
-        facts: Attributes,
+        facts: (Attributes, Extended),
         root: Option<u32>,
     ) -> Result<()> {
         let mut state = self.lock();
@@ -374,7 +379,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             },
             None => return self.protocol_error(),
         };
-        let bytes = KNOWN_BYTES + place.key_bytes() as u64;
+        let bytes = KNOWN_BYTES + place.told_bytes() as u64;
         self.remembers(&mut state, bytes)?;
         let (place, parent, depth) = (Arc::new(place), Some(parent), depth + 1);
         match state.dirs.insert(id, KnownDir { place, parent, depth, bytes, came: 0, in_all: None }) {
@@ -455,7 +460,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     }
 
     fn comes(&self, id: u64, moving: FileTransfer<'a>) -> Result<()> {
-        let bytes = KNOWN_BYTES + moving.key_bytes();
+        let bytes = KNOWN_BYTES + moving.told_bytes();
         let mut state = self.lock();
         self.remembers(&mut state, bytes)?;
         match state.files.insert(id, Coming { moving: Arc::new(moving), bytes, came: 0, in_all: None }) {
@@ -513,7 +518,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     }
 
     /// A file is complete, but for its attributes. It may get further names.
-    fn facts(&self, dir: u64, name: &OsStr, facts: &Attributes) -> Result<()> {
+    fn facts(&self, dir: u64, name: &OsStr, (facts, extended): (&Attributes, &Extended)) -> Result<()> {
         self.is_its_own(dir, name)?;
         let (shared, place) = (self.shared, self.place(dir)?);
         let PumpChoice { compare, dry_run, .. } = shared.choice.asked;
@@ -537,9 +542,9 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             shared.links.lock().expect("no lane panics").was_complete(&key);
         }
         let attributes = |a: &Attributes| (a.mode, a.user, a.group, a.modified_ns);
-        match there.map(|there| attributes(&there)) == Some(attributes(facts)) {
+        match there.map(|there| attributes(&there)) == Some(attributes(facts)) && extended.is_empty() {
             true => Ok(()),
-            false => set_attributes(shared, &place, name, facts),
+            false => set_attributes(shared, &place, name, (facts, extended)),
         }
     }
 
@@ -584,7 +589,8 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                             Content::Bytes(at, sum)
                         }
                     };
-                    pack.push(Packed { place, there: small.name, facts: small.facts, what });
+                    let (there, facts, extended) = (small.name, small.facts, small.extended);
+                    pack.push(Packed { place, there, facts, extended, what });
                     let whole = came(&mut self.lock(), small.dir, 1);
                     drop(whole);
                 }

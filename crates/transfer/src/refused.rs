@@ -174,4 +174,17 @@ pub enum Refused {
         /// The bytes that are free there.
         available: u64,
     },
+    /// A file is larger than one may be there: for the file system, or for this process.
+    #[error(
+        "cannot write {}: {} is more than one file may have in {}; see ulimit -f, or choose another place",
+        .path.display(), Bytes(*.needed), .directory.display()
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        needed: u64,
+        /// Its directory.
+        directory: PathBuf,
+    },
 }

@@ -242,6 +242,7 @@ impl<'a> SendLane<'a> {
             dir: packed.place.number(),
             name: packed.there.clone(),
             facts: packed.facts,
+            extended: packed.extended.clone(),
             what: match &packed.what {
                 Content::Bytes(_, sum) => Ok(*sum),
                 Content::Link(to) => Err(to.clone()),

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex};
 use thalweg_api::PumpVerdict;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
+use thalweg_io::File;
+use thalweg_io::extended::Extended;
 use thalweg_io::tree::{Attributes, Dir, EntryKind, Tree};
 use thalweg_pump::Meters;
 use thalweg_pump::Watch;
@@ -140,6 +142,20 @@ impl Links {
     }
 }
 
+/// Extended attributes that are lost: how many, and the first of them.
+#[derive(Debug, Default)]
+pub(crate) struct NotKept {
+    pub(crate) count: u64,
+    pub(crate) first: Vec<String>,
+}
+
+/// The most entries whose lost attributes are named, and the most bytes for each of them.
+const NOT_KEPT_FIRST: usize = 10;
+const NOT_KEPT_BYTES: usize = 1000;
+
+/// A directory of the destination under a name of its own for now, and the attributes that it gets at the end.
+pub(crate) type Staged = (Arc<dyn Dir>, Extended);
+
 pub(crate) struct Shared<'a> {
     /// The file system that is read, and the one that is written.
     pub(crate) source: Arc<dyn Tree>,
@@ -176,8 +192,10 @@ pub(crate) struct Shared<'a> {
     pub(crate) meters: Meters,
     pub(crate) counts: Counts,
     pub(crate) links: Mutex<Links>,
-    /// The directories of new trees, by the number of their root, while they have hidden names.
-    pub(crate) staged: Mutex<HashMap<u64, Arc<dyn Dir>>>,
+    /// The directories of new trees and their extended attributes, by the number of their root, while they have hidden
+    /// names.
+    pub(crate) staged: Mutex<HashMap<u64, Staged>>,
+    pub(crate) not_kept: Mutex<NotKept>,
     /// The checksums of what was read and of what was written.
     pub(crate) sums: Mutex<(u128, u128)>,
     /// The checksum of what arrived from the peer and could not be stored.
@@ -187,9 +205,56 @@ pub(crate) struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// The directory of a new tree.
-    pub(crate) fn staged(&self, root: u64) -> Option<Arc<dyn Dir>> {
+    /// The directory of a new tree, and its extended attributes.
+    pub(crate) fn staged(&self, root: u64) -> Option<(Arc<dyn Dir>, Extended)> {
         self.staged.lock().expect("no lane panics").get(&root).cloned()
+    }
+
+    /// The extended attributes of a file of the source, which has this path in the transfer.
+    pub(crate) fn extended_of(&self, key: &[u8], file: &File) -> Extended {
+        if self.choice.asked.no_xattrs {
+            return Extended::default();
+        }
+        let (extended, unread) = self.source.extended(file);
+        self.lose_attributes(key, unread);
+        extended
+    }
+
+    /// As [`Shared::extended_of`], of a directory.
+    pub(crate) fn extended_of_dir(&self, key: &[u8], dir: &dyn Dir) -> Extended {
+        if self.choice.asked.no_xattrs {
+            return Extended::default();
+        }
+        let (extended, unread) = dir.extended();
+        self.lose_attributes(key, unread);
+        extended
+    }
+
+    /// Gives a file of the destination these extended attributes.
+    pub(crate) fn set_extended(&self, key: &[u8], file: &File, extended: &Extended) {
+        if !self.choice.asked.no_xattrs {
+            self.lose_attributes(key, self.dest.set_extended(file, extended));
+        }
+    }
+
+    /// As [`Shared::set_extended`], of a directory.
+    pub(crate) fn set_extended_of_dir(&self, key: &[u8], dir: &dyn Dir, extended: &Extended) {
+        if !self.choice.asked.no_xattrs {
+            self.lose_attributes(key, dir.set_extended(extended));
+        }
+    }
+
+    fn lose_attributes(&self, key: &[u8], names: Vec<String>) {
+        if names.is_empty() {
+            return;
+        }
+        let mut not_kept = self.not_kept.lock().expect("no lane panics");
+        not_kept.count += names.len() as u64;
+        if not_kept.first.len() < NOT_KEPT_FIRST {
+            let mut line = format!("{}: {}", String::from_utf8_lossy(key), names.join(", "));
+            line.truncate(line.floor_char_boundary(NOT_KEPT_BYTES));
+            not_kept.first.push(line);
+        }
     }
 
     /// Whether rules hide an entry of the source, by its path.

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use thalweg_io::extended::Extended;
 use thalweg_io::tree::{Attributes, Dir};
 use thalweg_io::{File, Queue};
 use thalweg_pump::{Sink, WriteBehind};
@@ -117,7 +118,7 @@ impl<'a> SinkLane<'a> {
     }
 
     fn store(&self, packed: &Packed<'a>, block: &[u8]) -> Result<()> {
-        let Packed { place, there, facts, what } = packed;
+        let Packed { place, there, facts, extended, what } = packed;
         let dir = place.target_for(there)?;
         match what {
             Content::Link(to) => {
@@ -131,11 +132,12 @@ impl<'a> SinkLane<'a> {
                 let (from, read) = (*from, *read);
                 let bytes = &block[from..from + facts.len as usize];
                 let written = if self.shared.hashing { sum_at(0, bytes) } else { 0 };
-                let small = Small { shared: self.shared, bytes, read, written, facts };
+                let key = place.key_of(there);
+                let small = Small { shared: self.shared, key: &key, bytes, read, written, facts, extended };
                 if let Some(dir) = &dir {
                     small.write(dir, there, place.staged)?;
                 }
-                self.shared.whole(&place.key_of(there), facts.len, (read, written), facts.links);
+                self.shared.whole(&key, facts.len, (read, written), facts.links);
                 Ok(())
             }
         }
@@ -145,10 +147,12 @@ impl<'a> SinkLane<'a> {
 /// A small file to be written.
 struct Small<'b> {
     shared: &'b Shared<'b>,
+    key: &'b [u8],
     bytes: &'b [u8],
     read: u128,
     written: u128,
     facts: &'b Attributes,
+    extended: &'b Extended,
 }
 
 impl Small<'_> {
@@ -200,7 +204,9 @@ impl Small<'_> {
             let read = file.read_at(0, &mut there)?;
             self.compare(file, sum_at(0, &there[..read]), true)?;
         }
-        Ok(self.shared.dest.set_attributes(file, self.facts)?)
+        self.shared.dest.set_attributes(file, self.facts)?;
+        self.shared.set_extended(self.key, file, self.extended);
+        Ok(())
     }
 
     fn compare(&self, file: &File, written: u128, read_back: bool) -> Result<()> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use thalweg_api::PumpChange;
 use thalweg_block::Block;
+use thalweg_io::extended::Extended;
 use thalweg_io::hidden::is_hidden;
 use thalweg_io::tree::{Attributes, EntryKind};
 use thalweg_io::{File, InputFile, Queue};
@@ -29,6 +30,8 @@ use crate::{Error, Result};
 
 /// Files of at most this size travel packed. Their holes are filled, which costs a few pages at most.
 pub(crate) const SMALL_BYTES: u64 = 128 << 10;
+/// A file with more bytes of extended attributes does not travel packed.
+const SMALL_EXTENDED_BYTES: usize = 4 << 10;
 /// Bytes of the description of one packed file besides its names, and the most for a pack.
 const TOLD_BYTES: usize = 160;
 const TOLD_BYTES_MAX: usize = TAIL_BYTES_MAX - (16 << 10);
@@ -62,6 +65,7 @@ pub(crate) struct Packed<'a> {
     pub(crate) place: Arc<Directory<'a>>,
     pub(crate) there: OsString,
     pub(crate) facts: Attributes,
+    pub(crate) extended: Extended,
     pub(crate) what: Content,
 }
 
@@ -78,6 +82,7 @@ struct Asked<'a> {
     place: Arc<Directory<'a>>,
     there: OsString,
     facts: Attributes,
+    extended: Extended,
     of: AskedFor,
 }
 
@@ -286,6 +291,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
                     place: Arc::clone(place),
                     there,
                     facts,
+                    extended: Extended::default(),
                     of: AskedFor::Link(to),
                 });
                 Ok(())
@@ -317,15 +323,17 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             return Ok(());
         }
         let place = Arc::clone(place);
-        if facts.len > SMALL_BYTES || self.shared.one_file {
+        let is_small = facts.len <= SMALL_BYTES && !self.shared.one_file;
+        let extended = is_small.then(|| self.shared.extended_of(&place.key_of(&there), &file));
+        let Some(extended) = extended.filter(|extended| extended.bytes() <= SMALL_EXTENDED_BYTES) else {
             // Opened again when its turn comes, because many files may wait.
             self.feed.large(Entry { place, name, there });
             return Ok(());
-        }
+        };
         if facts.len > 0 {
             self.shared.source.read_soon(&file);
         }
-        self.asked.push_back(Asked { place, there, facts, of: AskedFor::File(file) });
+        self.asked.push_back(Asked { place, there, facts, extended, of: AskedFor::File(file) });
         Ok(())
     }
 
@@ -352,9 +360,10 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         let mut filled = 0;
         block.set_len(BLOCK_BYTES);
         let mut told = 0;
-        while let Some(Asked { facts, there, of, .. }) = self.asked.front() {
+        while let Some(Asked { facts, there, extended, of, .. }) = self.asked.front() {
             let front_bytes = TOLD_BYTES
                 + there.len()
+                + extended_bytes(extended)
                 + match of {
                     AskedFor::File(_) => 0,
                     AskedFor::Link(to) => to.len(),
@@ -363,7 +372,8 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             if filled + facts.len as usize > BLOCK_BYTES || (!pack.is_empty() && told > TOLD_BYTES_MAX) {
                 break;
             }
-            let Asked { place, there, facts, of } = self.asked.pop_front().expect("there is a front");
+            let Asked { place, there, facts, extended, of } =
+                self.asked.pop_front().expect("there is a front");
             let what = match of {
                 AskedFor::Link(to) => Content::Link(to),
                 AskedFor::File(file) => {
@@ -381,7 +391,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             if let Content::Bytes(..) = what {
                 filled += facts.len as usize;
             }
-            pack.push(Packed { place, there, facts, what });
+            pack.push(Packed { place, there, facts, extended, what });
         }
         if pack.is_empty() {
             return Ok(());
@@ -412,6 +422,11 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         count(&self.shared.counts.packed_bytes, read as u64);
         Ok(if self.shared.hashing { sum_at(0, bytes) } else { 0 })
     }
+}
+
+/// Bytes of the description of these attributes.
+fn extended_bytes(extended: &Extended) -> usize {
+    extended.bytes() + 2 * size_of::<u64>() * extended.all().len()
 }
 
 impl<'a> Source<Parcel<'a>> for SourceLane<'_, 'a> {

@@ -11,6 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use thalweg_io::extended::{Extended, is_copied};
 use thalweg_io::tree::{Attributes, Dir, EntryKind, Names, Tree};
 use thalweg_io::{Action, File, FileSystem, Result as IoResult};
 
@@ -52,6 +53,25 @@ impl VolumeTree {
         let modified_ns = i64::try_from(modified_ns).unwrap_or(end);
         let (mode, user, group, modified_ns) = (Some(mode), Some(user), Some(group), Some(modified_ns));
         self.fs.volume().set(inode, Edit { mode, user, group, modified_ns, ..Edit::default() }).map(drop)
+    }
+
+    fn extended(&self, inode: u64) -> (Extended, Vec<String>) {
+        match self.fs.volume().attributes_of(inode) {
+            Ok(mut all) => {
+                all.retain(|(name, _)| is_copied(name));
+                (Extended::of(all).expect("others were passed over"), Vec::new())
+            }
+            Err(_) => (Extended::default(), vec!["its extended attributes".into()]),
+        }
+    }
+
+    /// What is new here has inherited no list: a volume enforces none for this process.
+    fn set_extended(&self, inode: u64, extended: &Extended) -> Vec<String> {
+        let cannot = |(name, value): &(Vec<u8>, Vec<u8>)| {
+            let set = self.fs.volume().set_attribute_of(inode, name, Some(value));
+            set.is_err().then(|| String::from_utf8_lossy(name).into_owned())
+        };
+        extended.all().iter().filter_map(cannot).collect()
     }
 }
 
@@ -110,6 +130,14 @@ impl Tree for VolumeTree {
     fn set_attributes(&self, file: &File, attributes: &Attributes) -> IoResult<()> {
         let inode = self.fs.file(file.id()).inode();
         self.set(inode, attributes).map_err(|why| told(Action::Protect, file.path(), why))
+    }
+
+    fn extended(&self, file: &File) -> (Extended, Vec<String>) {
+        VolumeTree::extended(self, self.fs.file(file.id()).inode())
+    }
+
+    fn set_extended(&self, file: &File, extended: &Extended) -> Vec<String> {
+        VolumeTree::set_extended(self, self.fs.file(file.id()).inode(), extended)
     }
 }
 
@@ -290,6 +318,14 @@ impl Dir for VolumeDir {
 
     fn set_attributes(&self, attributes: &Attributes) -> IoResult<()> {
         self.tree.set(self.inode, attributes).map_err(|why| told(Action::Protect, &self.path, why))
+    }
+
+    fn extended(&self) -> (Extended, Vec<String>) {
+        VolumeTree::extended(&self.tree, self.inode)
+    }
+
+    fn set_extended(&self, extended: &Extended) -> Vec<String> {
+        VolumeTree::set_extended(&self.tree, self.inode, extended)
     }
 
     fn set_link_attributes(&self, name: &OsStr, attributes: &Attributes) -> IoResult<()> {

@@ -185,6 +185,11 @@ fn others(receipt: &PumpReceipt) -> String {
         let skipped = counted(receipt.skipped, "entry", "entries");
         text += &labelled("skipped", &format!("{skipped}, because of what is at the destination"));
     }
+    if receipt.not_kept > 0 {
+        let attributes = counted(receipt.not_kept, "extended attribute", "extended attributes");
+        let first: Vec<String> = receipt.not_kept_first.iter().map(|line| on_one_line(line)).collect();
+        text += &labelled("not kept", &format!("{attributes}, as of {}", first.join("; ")));
+    }
     if receipt.changed_directories > 0 {
         let changed = counted(receipt.changed_directories, "directory", "directories");
         text += &labelled("changed", &format!("names came or went in {changed} meanwhile"));
@@ -238,6 +243,8 @@ mod tests {
             deleted: 0,
             not_deleted: 0,
             skipped: 0,
+            not_kept: 0,
+            not_kept_first: Vec::new(),
             dry_run: false,
             items: Vec::new(),
             proved: true,

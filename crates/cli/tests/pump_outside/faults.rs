@@ -260,3 +260,32 @@ fn few_open_files_are_enough_or_are_named() {
     told.is_refused(&["Too many open files", "ulimit -n"]);
     assert!(!place.0.join("copy2").exists());
 }
+
+/// What went wrong: the message said how much room there was on the disk, which was enough, and a tree was given up.
+#[test]
+fn a_limit_of_file_sizes_is_named() {
+    let place = Place::new();
+    place
+        .shell("mkdir tree && seq 40000 > tree/large && seq 22000 > tree/packed && echo x > tree/small")
+        .is_done();
+    for (source, dest) in [("tree/large", "copy"), ("tree/packed", "copy")] {
+        let told = place.shell(&format!("ulimit -f 100; exec $T pump {source} {dest}"));
+        told.is_refused(&["cannot write", "/copy: ", "is more than one file may have in", "see ulimit -f"]);
+    }
+    let told = place.shell("ulimit -f 100; exec $T pump - copy < tree/large");
+    told.is_refused(&["File too large", "see ulimit -f"]);
+    assert_eq!(place.names(), ["tree"]);
+    // Other files of a tree are copied.
+    let told = place.shell("ulimit -f 100; exec $T pump tree copy");
+    assert_eq!(told.status, Some(4), "{told:?}");
+    assert!(
+        told.err.contains("see ulimit -f") && told.err.ends_with("copied but for 2 of 4 entries\n"),
+        "{told:?}"
+    );
+    assert_eq!(
+        (place.names(), place.read("copy/small")),
+        (vec!["copy".into(), "tree".into()], b"x\n".to_vec())
+    );
+    let names = place.shell("ls -A copy");
+    assert_eq!(names.out, "small\n");
+}

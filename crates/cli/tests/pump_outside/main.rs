@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)] // Users of the command create files in other ways.
 
 mod choice;
+mod extended;
 mod faults;
 mod files;
 mod links;

@@ -70,3 +70,21 @@ for i in $(seq 1 700); do echo $i > tree/many/$i; done
 chmod 4755 tree/in; chmod 600 tree/a/b/one; chmod 555 tree/closed
 touch -d '1999-12-31 23:59:59.987654321' tree/a/nothing tree/empty tree/many; touch -h -d 2002-02-02 tree/link
 "#;
+
+/// Makes `tree`, with attributes of all kinds on files and directories.
+#[allow(dead_code)] // Not every program of tests makes it.
+pub(crate) const WITH_ATTRIBUTES: &str = r#"
+mkdir -p tree/sub/deep tree/plain; echo 1 > tree/small; echo 2 > tree/plain/none; : > tree/sub/deep/nothing
+head -c 3000000 /dev/urandom > tree/large; cp /bin/true tree/sub/program; ln tree/small tree/sub/again
+setfattr -n user.comment -v hello tree/small; setfattr -n user.empty tree/small
+setfattr -n user.binary -v 0x00ff0a tree/large; setfattr -n user.long -v $(printf '%01500d' 7) tree/sub/deep/nothing
+setfattr -n user.directory -v x tree/sub/deep; setfattr -n trusted.note -v y tree/sub; setfattr -n user.top -v z tree
+setfacl -m u:1234:rw,g:77:r tree/small; setfacl -m u:1234:- tree/large; setfacl -d -m u:1234:rx,o::- tree/sub
+setfacl -m g:77:rwx tree/sub/deep; setfacl -m u:55:rx tree; chmod 2750 tree/sub/deep
+setcap cap_net_raw+ep tree/sub/program; touch -d 2001-02-03 tree/small tree/large tree/sub/deep tree/sub tree
+"#;
+
+/// Prints the attributes of everything in a directory.
+#[allow(dead_code)] // As above.
+pub(crate) const ATTRIBUTES: &str = "find . ! -type l | sort | while read -r name; do \
+stat -c '%n %a %u %g %Y' \"$name\"; getfattr -d -m - -e hex \"$name\"; getfacl -n -p \"$name\"; getcap \"$name\"; done";
