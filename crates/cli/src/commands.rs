@@ -252,7 +252,9 @@ equal keys go to the same part"),
         doc: "\
 Copies every SOURCE, a file or a directory with everything in it, to DEST. If DEST is a directory, SOURCE goes into it \
 under its own name; SOURCE/ with a slash at the end means its contents. If DEST does not exist, SOURCE becomes DEST. \
-Several SOURCEs need a DEST that is a directory.
+Several SOURCEs need a DEST that is a directory. \
+If two of them have an entry of the same name for it, the one that is typed first is copied, or a directory rather \
+than a file, and a line names the other; directories of the same name become one.
 
 HOST:/PATH is a path on a host of the cluster, accessed as the user that its node runs as; all SOURCEs are on one \
 host. Between two hosts the data goes directly from one to the other. HOST:null: and HOST:zero:SIZE are such ends too, \
@@ -620,6 +622,7 @@ a unit it is bytes. Where that makes sense, a percentage, as in 10%.",
         "\
 0: done. 1: the check failed. 2: not possible; one line on standard error says what, where, how much, and the remedy. \
 3: a change of a table may have been made, or not; the line says how to find out. \
+4: pump copied all but what it lists, or deleted no more than --max-delete allows. \
 128 + N: stopped by signal N, after removing temporary files (130 for SIGINT, 143 for SIGTERM). A second signal stops \
 at once.",
     ),

@@ -138,7 +138,8 @@ pub(crate) const DELETE: Flag = Flag {
     about: "delete at DEST what SOURCE does not have",
     doc: "\
 Delete at DEST, in each directory that is copied, what its SOURCE does not have and no rule protects. A directory that \
-could not be listed to its end deletes nothing. The receipt counts what was deleted; --dry-run shows it beforehand.",
+could not be listed to its end deletes nothing. What any of several SOURCEs has is not deleted. The receipt counts what \
+was deleted; --dry-run shows it beforehand.",
     set: |args, _| {
         args.choice.delete = true;
         Ok(())
@@ -164,8 +165,9 @@ pub(crate) const DRY_RUN: Flag = Flag {
     at: PUMPS,
     about: "change nothing, and list what would be changed",
     doc: "\
-Change nothing, and print a line for each entry of DEST that would be changed: new, changed, attributes (with --compare \
-content) or deleted, and its path in the transfer. The receipt then counts what would be copied.",
+Change nothing, and print a line for each entry of DEST that would be changed: new, changed, attributes (of what is \
+skipped because it is equal) or deleted, and its path in the transfer. The receipt then counts what would be copied. \
+What could not replace what DEST has is listed, and the exit status is 4, as without this flag.",
     set: |args, _| {
         args.choice.dry_run = true;
         Ok(())
@@ -180,7 +182,7 @@ pub(crate) const COMPARE: Flag = Flag {
     about: "skip files that are equal: by time, or by content",
     doc: "\
 Do not copy files that DEST has already: with time, those with the same length and modification time, as --resume does; \
-with content, those whose contents are the same, which are read at both ends; only their attributes are set. Without \
+with content, those whose contents are the same, which are read at both ends. Only their attributes are set. Without \
 this flag, every file is copied.",
     set: |args, value| {
         let choices = [("time", PumpCompare::Time), ("content", PumpCompare::Content)];

@@ -245,6 +245,25 @@ fn flags_of_rsync_name_those_that_do_the_same() {
         let message = typed(&["pump", &format!("-{letter}")]).unwrap_err();
         assert!(message.contains("rsync") && message.contains(row.today), "{message}");
     }
+    // Those that users of rsync type next, and that pump does without.
+    for flag in [
+        "-x",
+        "-L",
+        "--exclude-from",
+        "--delete-excluded",
+        "--ignore-existing",
+        "--one-file-system",
+        "--chown",
+        "--max-size",
+        "--remove-source-files",
+        "--numeric-ids",
+        "--stats",
+        "--from0",
+        "--inplace",
+    ] {
+        let message = typed(&["pump", flag, "a", "b"]).unwrap_err();
+        assert!(message.contains(&format!("{flag} is a flag of rsync; ")), "{message}");
+    }
     let message = typed(&["pump", "--checksum", "a", "b"]).unwrap_err();
     assert!(message.contains("--compare content"), "{message}");
 }

@@ -90,6 +90,48 @@ pub(crate) const OF_RSYNC: &[Reserved] = &[
     of_rsync("rsh", Some('e'), "--ssh COMMAND names another ssh"),
     of_rsync("rsync-path", None, "--there COMMAND names the program at the far end of ssh"),
     of_rsync("compress", Some('z'), "leave it out: links are not compressed"),
+    of_rsync(
+        "one-file-system",
+        Some('x'),
+        "it is not there: --exclude /DIR leaves out what is mounted at DIR, from the top of SOURCE",
+    ),
+    of_rsync(
+        "copy-links",
+        Some('L'),
+        "it is not there: a SOURCE that is a link is followed, and links in a tree are copied as links",
+    ),
+    of_rsync("exclude-from", None, "it is not there: write --exclude PATTERN for each line of the file"),
+    of_rsync("include-from", None, "it is not there: write --include PATTERN for each line of the file"),
+    of_rsync(
+        "delete-excluded",
+        None,
+        "it is not there: with --delete, --filter 'H PATTERN' leaves out what it matches, and deletes it at DEST",
+    ),
+    of_rsync(
+        "ignore-existing",
+        None,
+        "it is not there: --update skips what is newer at DEST, and --compare time what is equal",
+    ),
+    of_rsync(
+        "chown",
+        None,
+        "it is not there: owners are kept where that is allowed; chown -R DEST changes them",
+    ),
+    of_rsync("max-size", None, "it is not there: find can list smaller files for --files-from"),
+    of_rsync("min-size", None, "it is not there: find can list larger files for --files-from"),
+    of_rsync(
+        "remove-source-files",
+        None,
+        "it is not there: a source is never changed; remove it yourself when the receipt says that the proof holds",
+    ),
+    of_rsync("numeric-ids", None, "leave it out: owners and groups are always kept by their numbers"),
+    of_rsync("stats", None, "leave it out: the receipt has them, and --json has all of them"),
+    of_rsync("from0", Some('0'), "it is not there: --files-from takes one path on each line"),
+    of_rsync(
+        "inplace",
+        None,
+        "it is not there: a file gets its name when it is complete; --resume continues what was interrupted",
+    ),
 ];
 
 const fn of_rsync(long: &'static str, short: Option<char>, today: &'static str) -> Reserved {
