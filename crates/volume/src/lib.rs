@@ -108,7 +108,7 @@ pub use local::LocalStore;
 pub use location::Location;
 pub use locker::{LockNews, Locker};
 pub use locks::{How, Lock, Verdict};
-pub use maintain::{add_store, replace};
+pub use maintain::{add_store, replace, replace_unless};
 pub use manager::{
     Change, Edit, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written,
 };
