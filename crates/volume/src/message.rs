@@ -25,7 +25,7 @@ use crate::request::{
 use crate::store::{SYNCED_MAX, Source, Strip, StripFacts, Write};
 
 /// The version of the protocol. Any other is refused.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of the data of a message.
@@ -144,6 +144,7 @@ choice!(Request {
     16 => News { 0: since },
     17 => Undo { inode: inode, at: at, bytes: bytes },
     18 => Health {},
+    21 => CacheNames {},
 });
 choice!(LockRequest {
     0 => Claim { 0: locks },
@@ -175,6 +176,7 @@ choice!(Answer {
     8 => Lock { 0: answer },
     9 => News { 0: number, 1: changed, 2: shared },
     10 => Health { 0: health },
+    11 => MayCache { 0: may_cache },
 });
 record!(Health { behind, healing, rate });
 record!(Healing { files, files_done, bytes });

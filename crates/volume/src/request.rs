@@ -70,6 +70,9 @@ pub(crate) enum Request {
     },
     /// What the server repairs by itself, and why.
     Health,
+    /// Whether this client may cache names for a moment, because no other one uses the volume; see
+    /// [`crate::cached_names`].
+    CacheNames,
 }
 
 impl Request {
@@ -78,7 +81,7 @@ impl Request {
         match self {
             Request::Lookup(_) | Request::Inode(_) | Request::Names(..) | Request::Attributes(_) => false,
             Request::Unfinished(_) | Request::Open(_) | Request::Slots | Request::Lift(_) => false,
-            Request::News(_) | Request::Health => false,
+            Request::News(_) | Request::Health | Request::CacheNames => false,
             // These do what is left, if anything is.
             Request::Sync | Request::SyncAll | Request::Close(_, None) => false,
             Request::Change(_) | Request::Close(_, Some(_)) | Request::Append { .. } => true,
@@ -159,6 +162,7 @@ pub(crate) enum Answer {
     /// The number of the last change, the files that others have changed, and those that others have open.
     News(ChangeNumber, Vec<u64>, Vec<u64>),
     Health(Health),
+    MayCache(bool),
 }
 
 impl Answer {

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use thalweg_io::{Space, process};
 
 use crate::cache::Stamp;
+use crate::cached_names::{Cacheable, Lease};
 use crate::client::Client;
 use crate::file::{File, Node};
 use crate::hint::Hint;
@@ -37,6 +38,7 @@ pub struct Volume {
     pub(crate) stores: Arc<Stores>,
     /// Without it, each read and write goes to the stores.
     pub(crate) memory: OnceLock<Arc<Memory>>,
+    pub(crate) lease: Lease,
     /// Open files, and how often each is open.
     nodes: Mutex<HashMap<u64, (Arc<Node>, usize)>>,
     /// Files that were closed by a descriptor that did not write, after a store had lost bytes that another one wrote.
@@ -52,8 +54,9 @@ impl Volume {
 
     /// A volume as a client of its manager and its stores.
     pub(crate) fn of(manager: Client, stores: Arc<Stores>) -> Arc<Volume> {
-        let (memory, nodes, forgotten) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Arc::new(Volume { manager, stores, memory, nodes, forgotten })
+        let (memory, lease) = (OnceLock::new(), Lease::default());
+        let (nodes, forgotten) = (Mutex::default(), Mutex::default());
+        Arc::new(Volume { manager, stores, memory, lease, nodes, forgotten })
     }
 
     /// Caches what is read, in at most `bytes` bytes, reads ahead, and delays writes; `hint` is for files without a
@@ -79,6 +82,11 @@ impl Volume {
 
     pub(crate) fn memory(&self) -> Option<&Memory> {
         self.memory.get().map(|memory| &**memory)
+    }
+
+    /// How long names that are read from now on may be cached: not at all while another client uses the volume.
+    pub fn cacheable(&self) -> Cacheable {
+        self.lease.cacheable(|| self.manager.may_cache_names().unwrap_or(false))
     }
 
     /// The inode at a path; for a link, that of its target.
@@ -145,11 +153,11 @@ impl Volume {
     /// Opens the inode with this number, which must be a file.
     pub(crate) fn open_file(self: &Arc<Volume>, inode: u64, path: &Path) -> Result<File> {
         let mut nodes = self.nodes();
-        let (found, (node, users)) = match nodes.entry(inode) {
+        let (node, users) = match nodes.entry(inode) {
             std::collections::hash_map::Entry::Occupied(open) => {
                 let found = self.manager.inode(inode)?;
                 open.get().0.refresh(self.memory(), &found);
-                (found, open.into_mut())
+                open.into_mut()
             }
             // This lock makes it up to date: the last one to close the file here has reported to the manager.
             std::collections::hash_map::Entry::Vacant(free) => {
@@ -162,11 +170,11 @@ impl Volume {
                 }
                 let node = Arc::new(Node::new(&found));
                 node.state().forgotten = self.forgotten().remove(&inode);
-                (found, free.insert((node, 0)))
+                free.insert((node, 0))
             }
         };
         *users += 1;
-        Ok(File::new(Arc::clone(self), Arc::clone(node), path.to_path_buf(), found.links == 0))
+        Ok(File::new(Arc::clone(self), Arc::clone(node), path.to_path_buf()))
     }
 
     /// Makes a directory.
