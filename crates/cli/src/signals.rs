@@ -9,7 +9,7 @@
 //! signal this process is killed too.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use signal_hook::consts::{
@@ -101,6 +101,25 @@ fn stopping(runs: Runs) -> Vec<i32> {
         signal => !is_ignored(signal),
     };
     all.filter(is_heeded).collect()
+}
+
+/// Calls `work`, which can ask whether a signal wants this process to end; then it cleans up. The process ends
+/// afterwards, and by later signals at once.
+pub(crate) fn ending_after<T>(work: impl FnOnce(&dyn Fn() -> bool) -> T) -> std::io::Result<T> {
+    const WORKS: i32 = 0;
+    const IS_DONE: i32 = -1;
+    let state = Arc::new(AtomicI32::new(WORKS));
+    let own = Arc::clone(&state);
+    on_first_signal(move |signal| {
+        if own.compare_exchange(WORKS, signal, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            drop(emulate_default_handler(signal));
+        }
+    })?;
+    let done = work(&|| state.load(Ordering::Acquire) != WORKS);
+    if let Err(signal) = state.compare_exchange(WORKS, IS_DONE, Ordering::AcqRel, Ordering::Acquire) {
+        drop(emulate_default_handler(signal));
+    }
+    Ok(done)
 }
 
 /// Makes a write or reservation beyond the limit of file size fail instead of killing the process. It sets a handler

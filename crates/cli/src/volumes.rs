@@ -12,7 +12,7 @@ use crate::failure::{DONE, Failure, WRONG};
 use crate::interpret::Show;
 use crate::interpret::volume::{LayoutAsk, VolumeAsk};
 use crate::print::{complain, listed, on_one_line, report};
-use crate::show;
+use crate::{show, signals};
 
 /// The permissions of a directory that `layout` creates.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -46,7 +46,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             entry_after(volume::add_store(&registry, name, dir), &registry, name, how)
         }
         VolumeAsk::Replace(name, old, new) => {
-            volume::replace(&registry, name, old, new)?.iter().for_each(|lost| complain(lost));
+            replace(&registry, name, (old, new))?;
             repaired(&registry, name, how)
         }
         VolumeAsk::Salvage(name, into) => {
@@ -104,6 +104,14 @@ fn create(
             first.display()
         ));
     }
+    Ok(())
+}
+
+/// Replaces a store, unless a signal ends the process before, and tells what is lost.
+fn replace(registry: &Registry, name: &str, places: (&Path, &Path)) -> Result<(), Failure> {
+    let replace = |is_stopped: &dyn Fn() -> bool| volume::replace_unless(registry, name, places, is_stopped);
+    let lost = signals::ending_after(replace).map_err(Failure::Signals)??;
+    lost.iter().for_each(|lost| complain(lost));
     Ok(())
 }
 

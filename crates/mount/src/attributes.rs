@@ -73,16 +73,23 @@ fn time(ns: i64) -> SystemTime {
     if ns < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
 }
 
-/// Nanoseconds since 1970, clamped to the range of 64 bits: from 1677 to 2262.
+/// Nanoseconds since 1970 of a time of a request, clamped to the range of 64 bits: from 1677 to 2262.
 pub(crate) fn ns(time: TimeOrNow) -> i64 {
     let time = match time {
         TimeOrNow::SpecificTime(time) => time,
         TimeOrNow::Now => return clock::wall_ns(),
     };
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |ns| -ns),
-    }
+    let ns = match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i128::try_from(after.as_nanos()),
+        // The kernel sends whole seconds, here negative, and the nanoseconds after them. fuser (0.18) subtracts both.
+        Err(before) => {
+            let distance = before.duration();
+            i128::try_from(Duration::from_secs(distance.as_secs()).as_nanos())
+                .map(|ns| i128::from(distance.subsec_nanos()) - ns)
+        }
+    };
+    let clamped = ns.unwrap_or(i128::MAX).clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+    i64::try_from(clamped).expect("it is clamped")
 }
 
 #[cfg(test)]
@@ -91,9 +98,15 @@ mod tests {
 
     #[test]
     fn times_before_and_after_1970_keep_their_nanoseconds() {
-        for at in [0, 1, -1, 1_700_000_000_123_456_789, -1_500_000_001, i64::MAX, i64::MIN + 1] {
+        for at in [0, 1, 1_700_000_000_123_456_789, -1_000_000_000, i64::MAX] {
             assert_eq!(ns(TimeOrNow::SpecificTime(time(at))), at);
         }
+        // As they come from fuser: -2 s and 999 999 999 ns; -1 s and 250 ms.
+        for (from_fuser, at) in [(-2_999_999_999, -1_000_000_001), (-1_250_000_000, -750_000_000)] {
+            assert_eq!(ns(TimeOrNow::SpecificTime(time(from_fuser))), at);
+        }
+        let early = UNIX_EPOCH - Duration::from_secs(20_000_000_000);
+        assert_eq!(ns(TimeOrNow::SpecificTime(early)), i64::MIN);
         let far = UNIX_EPOCH + Duration::from_secs(20_000_000_000);
         assert_eq!(ns(TimeOrNow::SpecificTime(far)), i64::MAX);
     }

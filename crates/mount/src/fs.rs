@@ -10,7 +10,6 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -22,8 +21,8 @@ use fuser::{
 };
 use thalweg_base::clock;
 use thalweg_volume::{
-    Edit, Error, File, Hint, How, Inode, Kind, Lock, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT, Renaming,
-    Stamp, Volume,
+    Cacheable, Edit, Error, File, Hint, How, Inode, Kind, Lock, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT,
+    Renaming, Stamp, Volume,
 };
 
 use crate::directories::Directories;
@@ -34,7 +33,7 @@ use crate::pages::{Pages, Past};
 use crate::removed::Removed;
 use crate::{Kernel, Options, attributes, extended, privileges, ranges};
 
-/// How long the kernel may cache a name or attributes: changes by other mounts show that late.
+/// How long the kernel may cache attributes: changes by other mounts show that late. For names, see [`Cacheable`].
 const BELIEVED: Duration = Duration::from_secs(1);
 /// How long it may cache those of a directory: long enough that a program which makes files in it does not cause a
 /// request for each, and short, because the kernel may store an answer after it dropped what it knew.
@@ -66,8 +65,6 @@ pub(crate) struct MountedFs {
     pages: Pages,
     /// Files of which the kernel may have pages, and their stamps when the last program of this mount closed them.
     seen: Mutex<HashMap<u64, Stamp>>,
-    /// The inode without a name that was last opened.
-    nameless: AtomicU64,
     directories: Directories,
     removed: Removed,
     news: News,
@@ -85,14 +82,13 @@ impl MountedFs {
         let locks = MountLocks::new(&volume, &options.complain, &kernel)?;
         let pages = Pages::new(&kernel)?;
         let (handles, seen, directories) = (Handles::default(), Mutex::default(), Directories::default());
-        let (nameless, removed) = (AtomicU64::default(), Removed::default());
+        let removed = Removed::default();
         let news = News::new(&volume, &kernel)?;
         Ok(MountedFs {
             handles,
             locks,
             pages,
             seen,
-            nameless,
             directories,
             removed,
             news,
@@ -167,11 +163,6 @@ impl MountedFs {
     /// Opens a file of the volume, and returns how the kernel should treat it.
     fn open_file(&self, inode: u64, flags: OpenFlags) -> Result<(FileHandle, FopenFlags)> {
         let file = self.volume.open_by_number(inode).map_err(stale)?;
-        // Another mount may have given the name that the kernel has cached to another file: after ESTALE the kernel
-        // looks it up again. If a program opens this file through /proc/self/fd, the kernel only asks again.
-        if file.is_nameless() && self.nameless.swap(inode, Ordering::Relaxed) != inode {
-            return Err(refused(libc::ESTALE));
-        }
         let (file, mut told) = treated(file, flags);
         if self.seen().get(&inode) == Some(&file.stamp()) {
             told |= FopenFlags::FOPEN_KEEP_CACHE;
@@ -297,6 +288,7 @@ impl Filesystem for MountedFs {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let names = self.volume.cacheable();
         // The kernel asks for the name `.` to find the inode of a handle, and for `..` to find what it lies in.
         let found = self.volume.lookup(&place(parent, name));
         match found {
@@ -305,10 +297,11 @@ impl Filesystem for MountedFs {
                 let _unchanged = self.directories.read(found.id);
                 answer!(self, reply, self.volume.inode(found.id), |found| {
                     self.removed.note(&found);
-                    reply.entry(&DIRECTORY_BELIEVED, &attributes::of(&self.volume, &found), Generation(0))
+                    let of = attributes::of(&self.volume, &found);
+                    reply.entry_with_ttls(&DIRECTORY_BELIEVED, &names.left(), &of, Generation(0))
                 });
             }
-            found => entry(self, found, reply),
+            found => entry(self, names, found, reply),
         }
     }
 
@@ -371,9 +364,10 @@ impl Filesystem for MountedFs {
         reply: ReplyEntry,
     ) {
         let _changes = self.directories.change(parent.0);
+        let names = self.volume.cacheable();
         let kind = attributes::made(mode, device).ok_or_else(|| refused(libc::EINVAL));
         let made = kind.and_then(|kind| self.make(request, place(parent, name), kind, (mode, umask), b""));
-        entry(self, made, reply);
+        entry(self, names, made, reply);
     }
 
     fn mkdir(
@@ -386,7 +380,9 @@ impl Filesystem for MountedFs {
         reply: ReplyEntry,
     ) {
         let _changes = self.directories.change(parent.0);
-        entry(self, self.make(request, place(parent, name), Kind::Directory, (mode, umask), b""), reply);
+        let names = self.volume.cacheable();
+        let made = self.make(request, place(parent, name), Kind::Directory, (mode, umask), b"");
+        entry(self, names, made, reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -402,8 +398,9 @@ impl Filesystem for MountedFs {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let _changes = self.directories.change(parent.0);
-        let target = target.as_os_str().as_bytes();
-        entry(self, self.make(request, place(parent, name), Kind::Link, (0o777, 0), target), reply);
+        let (names, target) = (self.volume.cacheable(), target.as_os_str().as_bytes());
+        let made = self.make(request, place(parent, name), Kind::Link, (0o777, 0), target);
+        entry(self, names, made, reply);
     }
 
     fn rename(
@@ -429,7 +426,8 @@ impl Filesystem for MountedFs {
 
     fn link(&self, _: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _changes = self.directories.change(parent.0);
-        entry(self, self.volume.link_at(inode.0, place(parent, name)), reply);
+        let names = self.volume.cacheable();
+        entry(self, names, self.volume.link_at(inode.0, place(parent, name)), reply);
     }
 
     fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -447,6 +445,7 @@ impl Filesystem for MountedFs {
         reply: ReplyCreate,
     ) {
         let _changes = self.directories.change(parent.0);
+        let names = self.volume.cacheable();
         let may_write = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let new = new(request, Kind::File, (mode, umask), b"");
         let opened = match self.volume.make_file_at(place(parent, name), new, may_write) {
@@ -462,7 +461,8 @@ impl Filesystem for MountedFs {
             Err(why) => Err(why),
         };
         answer!(self, reply, opened, |(made, (handle, told))| {
-            reply.created(&BELIEVED, &attributes::of(&self.volume, &made), Generation(0), handle, told)
+            let of = attributes::of(&self.volume, &made);
+            reply.created(&names.left(), &of, Generation(0), handle, told)
         });
     }
 
@@ -629,6 +629,7 @@ impl Filesystem for MountedFs {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let cacheable = self.volume.cacheable();
         answer!(self, reply, self.names(inode.0, handle, offset), |names| {
             for (next, Name { name, inode: found, .. }) in names {
                 // The kernel caches these attributes, so the name is looked up again.
@@ -643,7 +644,8 @@ impl Filesystem for MountedFs {
                 }
                 let attributes = attributes::of(&self.volume, &now);
                 let name = OsStr::from_bytes(&name);
-                if reply.add(attributes.ino, next, name, &believed(&now), &attributes, Generation(0)) {
+                let believed = believed(&now).min(cacheable.left());
+                if reply.add(attributes.ino, next, name, &believed, &attributes, Generation(0)) {
                     break;
                 }
             }
@@ -750,7 +752,7 @@ impl Filesystem for MountedFs {
     }
 }
 
-/// How long the kernel may cache what it gets about an inode. For a directory it must ask again, unless no name in it
+/// How long the kernel may cache the attributes of an inode. For a directory it must ask again, unless no name in it
 /// changes until the kernel has the answer; see [`Directories`].
 fn believed(inode: &Inode) -> Duration {
     if inode.kind == Kind::Directory { Duration::ZERO } else { BELIEVED }
@@ -765,10 +767,11 @@ fn stale(why: Error) -> Error {
     }
 }
 
-fn entry(fs: &MountedFs, found: Result<Inode>, reply: ReplyEntry) {
+fn entry(fs: &MountedFs, names: Cacheable, found: Result<Inode>, reply: ReplyEntry) {
     answer!(fs, reply, found, |found| {
         fs.removed.note(&found);
-        reply.entry(&believed(&found), &attributes::of(&fs.volume, &found), Generation(0))
+        let of = attributes::of(&fs.volume, &found);
+        reply.entry_with_ttls(&believed(&found), &names.left(), &of, Generation(0))
     });
 }
 

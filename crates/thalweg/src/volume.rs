@@ -13,7 +13,7 @@ use thalweg_volume::Edit;
 pub use thalweg_volume::{
     CACHE_BYTES, Entry, Error, HINT_ATTRIBUTE, Hint, Inode, Kind, Layout, Location, OfCluster, OpenVolume,
     Policy, REPAIR_RATE_ATTRIBUTE, Registry, Result, add_store, adopt, check, create, create_on_nodes,
-    destroy, file, files, open, repair, replace, salvage, status,
+    destroy, file, files, open, repair, replace, replace_unless, salvage, status,
 };
 
 /// The permissions of a new file.

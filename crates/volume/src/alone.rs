@@ -30,6 +30,16 @@ impl OpenVolume {
     }
 }
 
+/// The extended attribute of the root that names a store which is being made, until it is that of its slot.
+pub(crate) const UNFINISHED: &[u8] = b"user.thalweg.unfinished_store";
+
+/// The slot and the directory of a store that was being made, by the attributes of the root.
+pub(crate) fn unfinished(attributes: &[(Vec<u8>, Vec<u8>)]) -> Option<(u32, String)> {
+    let (_, value) = attributes.iter().find(|(name, _)| name == UNFINISHED)?;
+    let (slot, directory) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    Some((slot.parse().ok()?, directory.into()))
+}
+
 /// A volume that no other client has open.
 pub(crate) struct OpenAlone {
     pub(crate) volume: Arc<Volume>,

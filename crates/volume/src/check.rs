@@ -49,7 +49,12 @@ impl From<Layout> for VolumeLayout {
 pub(crate) fn walk(volume: &Volume, mut visit: impl FnMut(&Path, &Inode)) -> Result<()> {
     let mut left = vec![(ROOT, PathBuf::from("/"))];
     while let Some((directory, above)) = left.pop() {
-        for entry in volume.manager.names(directory)? {
+        let entries = match volume.manager.names(directory) {
+            // It was removed meanwhile.
+            Err(why) if why.is_not_found() && directory != ROOT => continue,
+            entries => entries?,
+        };
+        for entry in entries {
             let path = above.join(OsString::from_vec(entry.name));
             visit(&path, &entry.inode);
             if entry.inode.kind == Kind::Directory {
@@ -183,29 +188,70 @@ pub(crate) fn is_first(seen: &mut Seen, inode: &Inode) -> bool {
     seen.insert(inode.id, inode.layout.map(|layout| (layout, strips))).is_none()
 }
 
-/// Strips that belong to none of these files, each with the slot of its store.
+/// Strips that belong to none of these files, nor to one that was made since, each with the slot of its store.
 pub(crate) fn orphans(volume: &Volume, seen: &Seen) -> Result<Vec<(usize, Strip)>> {
     let waiting: BTreeSet<u64> = volume.manager.unfinished()?.iter().map(|inode| inode.id).collect();
     let mut orphans = Vec::new();
     for (slot, store) in volume.stores.slots().iter().enumerate() {
-        let belongs = |strip: &Strip| match seen.get(&strip.inode) {
-            Some(Some((layout, strips))) => {
-                let is_one = strip.index < layout.width && strip.copy < layout.copies;
-                is_one
-                    && strips & bit(strip.index) != 0
-                    && layout.slot(strip.index, strip.copy) as usize == slot
+        let is_of = |strip: &Strip, (layout, strips): &(Layout, u64)| {
+            let is_one = strip.index < layout.width && strip.copy < layout.copies;
+            is_one && strips & bit(strip.index) != 0 && layout.slot(strip.index, strip.copy) as usize == slot
+        };
+        let belongs = |strip: &Strip| seen.get(&strip.inode).into_iter().flatten().any(|of| is_of(strip, of));
+        // Files may have been made, written or removed since.
+        let belongs_now = |strip: &Strip| match volume.manager.inode(strip.inode) {
+            Ok(inode) => {
+                let strips = inode.strips | inode.unsynced;
+                inode.links == 0
+                    || inode.unsettled
+                    || inode.layout.is_some_and(|layout| is_of(strip, &(layout, strips)))
             }
-            _ => false,
+            Err(why) if why.is_not_found() => {
+                asked(store, |store| store.facts(*strip)).is_ok_and(|facts| facts.is_none())
+            }
+            // It is not known.
+            Err(_) => true,
         };
         // Lost stores have already been reported.
         let strips = asked(store, |store| store.list()).unwrap_or_default();
         let left = strips.into_iter().filter(|strip| !belongs(strip) && !waiting.contains(&strip.inode));
-        orphans.extend(left.map(|strip| (slot, strip)));
+        orphans.extend(left.filter(|strip| !belongs_now(strip)).map(|strip| (slot, strip)));
     }
     Ok(orphans)
 }
 
+/// Checks a file. If it was removed or changed meanwhile, a problem may be none, so it is checked again.
 fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, check: &mut VolumeCheck) {
+    let mut inode = inode.clone();
+    let mut tries = TRIES;
+    loop {
+        let mut found = VolumeCheck::default();
+        check_copies(volume, path, &inode, layout, &mut found);
+        if !found.problems.is_empty() && tries > 0 {
+            tries -= 1;
+            match volume.manager.inode(inode.id) {
+                Ok(now) if now.links > 0 && now != inode => {
+                    inode = now;
+                    continue;
+                }
+                Ok(now) if now.links == 0 => return,
+                Err(why) if why.is_not_found() => return,
+                _ => {}
+            }
+        }
+        return add(check, found);
+    }
+}
+
+fn add(check: &mut VolumeCheck, found: VolumeCheck) {
+    check.files += found.files;
+    check.strips += found.strips;
+    check.bytes += found.bytes;
+    check.lost_files += found.lost_files;
+    check.problems.extend(found.problems);
+}
+
+fn check_copies(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, check: &mut VolumeCheck) {
     check.files += 1;
     let mut is_lost = false;
     let written = inode.strips | inode.unsynced;

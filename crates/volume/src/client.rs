@@ -184,6 +184,14 @@ impl Client {
         }
     }
 
+    /// Whether names that are read from now on may be cached for a moment.
+    pub(crate) fn may_cache_names(&self) -> Result<bool> {
+        match self.0.answer(&Request::CacheNames)? {
+            Answer::MayCache(may_cache) => Ok(may_cache),
+            other => wrong(other),
+        }
+    }
+
     /// Sends a request about locks. `table` is the number of the lock table that has this client's locks, as far as it
     /// knows.
     pub(crate) fn lock(&self, client: ClientId, table: u64, ask: LockRequest) -> Result<LockAnswer> {

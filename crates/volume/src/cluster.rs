@@ -15,14 +15,14 @@ use thalweg_api::{
 use thalweg_io::process;
 use thalweg_wire::{Host, Id, message};
 
-use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
+use crate::alone::{Alone, OpenAlone, OpenVolume, UNFINISHED, Watch};
 use crate::attach::Attachment;
 use crate::callers::Turns;
 use crate::client::Client;
 use crate::forward::Forward;
 use crate::layout::Policy;
 use crate::location::{Location, apart};
-use crate::manager::Change;
+use crate::manager::{Change, ROOT};
 use crate::managers::IN_USE;
 use crate::registry::{Registry, part};
 use crate::remote::{Dial, Links, RemoteManager, RemoteStore, number};
@@ -275,7 +275,8 @@ impl Alone for OnNodes {
     }
 
     fn give(&self, volume: Arc<Volume>, slot: u32, directory: &str) -> Result<()> {
-        volume.manager.change(&Change::Slot(slot, directory.into())).map(drop)
+        volume.manager.change(&Change::Slot(slot, directory.into()))?;
+        volume.manager.change(&Change::SetAttribute(ROOT, UNFINISHED.into(), None)).map(drop)
     }
 }
 

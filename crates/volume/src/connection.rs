@@ -153,7 +153,7 @@ impl Connection {
             Ok(()) => Ok(number),
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                 self.state().waiting.remove(&number);
-                Err(Failure::Told(Error::Refused(format!("volume {} cannot be asked: {e}", self.name))))
+                Err(Failure::Told(Error::Refused(format!("{} cannot be asked: {e}", self.name))))
             }
             Err(_) => {
                 self.break_off(&mut self.state());
@@ -187,7 +187,7 @@ impl Connection {
             let left = patience.saturating_sub(Duration::from_nanos(watch.ns()));
             if left.is_zero() {
                 let seconds = patience.as_secs();
-                let why = format!("volume {} did not answer within {seconds} seconds", self.name);
+                let why = format!("{} did not answer within {seconds} seconds", self.name);
                 if let Some(quit) = &self.quit {
                     self.break_off(&mut state);
                     drop(state);

@@ -20,16 +20,24 @@ use crate::{Error, Result};
 /// The longest time that a file is fenced, in nanoseconds: clients that wait must be answered within
 /// [`crate::connection::PATIENCE`].
 const FENCE_NS: u64 = 5_000_000_000;
+/// How long a repair waits for the end of another one: that of a client that has just ended.
+const ENDING_NS: u64 = 2_000_000_000;
 
 impl Server {
     /// Begins a repair. The session that `gives_way` cannot go on once another one has begun.
     pub(crate) fn begin_repair(&self, session: SessionId, gives_way: bool) -> Result<()> {
-        let mut state = self.fences.state();
-        if state.repairs.is_some_and(|(repairs, gives)| repairs != session && (gives_way || !gives)) {
-            return Err(Error::Refused("another client repairs this volume; wait for its end".into()));
+        let until_ns = self.now_ns() + ENDING_NS;
+        loop {
+            let mut state = self.fences.state();
+            if state.repairs.is_none_or(|(repairs, gives)| repairs == session || (gives && !gives_way)) {
+                state.repairs = Some((session, gives_way));
+                return Ok(());
+            }
+            if gives_way || self.now_ns() >= until_ns {
+                return Err(Error::Refused("another client repairs this volume; wait for its end".into()));
+            }
+            self.wait(&self.fences.changed, state, until_ns);
         }
-        state.repairs = Some((session, gives_way));
-        Ok(())
     }
 
     /// Whether this session repairs.
@@ -116,6 +124,18 @@ impl Server {
         }
         self.fences.changed.notify_all();
         Ok(())
+    }
+
+    /// Returns when no session but this one has names cached.
+    pub(crate) fn wait_for_cached_names(&self, session: SessionId) {
+        loop {
+            let until_ns = self.cached_names.others_until_ns(session);
+            if until_ns <= self.now_ns() {
+                return;
+            }
+            // Leases end with time: nothing else is waited for.
+            self.wait(&self.fences.changed, self.fences.state(), until_ns);
+        }
     }
 
     /// Waits for a change, or until this time. The caller locks its state again.

@@ -39,7 +39,6 @@ pub struct File {
     pub(crate) ahead: Arc<Mutex<Ahead>>,
     /// Its reads and writes bypass the memory of this client.
     is_direct: bool,
-    is_nameless: bool,
     wrote: AtomicBool,
     /// How many failures of the node's writes this descriptor has reported.
     failures_seen: AtomicU64,
@@ -331,15 +330,10 @@ impl Node {
 }
 
 impl File {
-    pub(crate) fn new(volume: Arc<Volume>, node: Arc<Node>, path: PathBuf, is_nameless: bool) -> File {
+    pub(crate) fn new(volume: Arc<Volume>, node: Arc<Node>, path: PathBuf) -> File {
         let (ahead, wrote) = (Arc::default(), AtomicBool::new(false));
         let failures_seen = AtomicU64::new(node.behind.failures());
-        File { volume, node, path, ahead, is_direct: false, is_nameless, wrote, failures_seen }
-    }
-
-    /// Whether it had no name any more when it was opened by its number.
-    pub fn is_nameless(&self) -> bool {
-        self.is_nameless
+        File { volume, node, path, ahead, is_direct: false, wrote, failures_seen }
     }
 
     /// This file, past the memory of this client: each read and write goes to the stores.

@@ -7,12 +7,14 @@
 //! Non-goals: rebuilding what a store lacks; see repair.rs.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use thalweg_api::VolumeWork;
 
-use crate::alone::{Alone, OpenAlone};
+use crate::alone::{Alone, OpenAlone, UNFINISHED, unfinished};
 use crate::layout::{COPIES_MAX, Policy};
 use crate::location::Location;
+use crate::manager::{Change, ROOT};
 use crate::registry::Registry;
 use crate::repair::NotCopied;
 use crate::store::Store;
@@ -24,13 +26,23 @@ pub fn add_store(registry: &Registry, name: &str, place: &Path) -> Result<()> {
     let slot = open.entry.stores.len() as u32;
     let directory = open.alone.directory(place)?;
     open.check_apart(slot, &directory)?;
-    open.alone.make(&directory, slot)?;
+    open.make(slot, &directory)?;
     open.give(registry, slot, &directory).map(drop)
 }
 
 /// Replaces the store in `old` by a new one in `new`. Copies what the old one still has; [`repair`](crate::repair())
 /// rebuilds the rest from second copies. Returns a line for each thing that is lost.
 pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Result<Vec<String>> {
+    replace_unless(registry, name, (old, new), &|| false)
+}
+
+/// Does what [`replace`] does; but if `is_stopped` says so in the middle, everything is as it was, and that is an error.
+pub fn replace_unless(
+    registry: &Registry,
+    name: &str,
+    (old, new): (&Path, &Path),
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Vec<String>> {
     let open = volumes::open_alone(registry, name, VolumeWork::Replace)?;
     let (old, new) = (open.alone.directory(old)?, open.alone.directory(new)?);
     let Some(slot) = open.entry.stores.iter().position(|directory| *directory == old) else {
@@ -40,8 +52,8 @@ pub fn replace(registry: &Registry, name: &str, old: &Path, new: &Path) -> Resul
     };
     let slot = slot as u32;
     open.check_apart(slot, &new)?;
-    let store = open.alone.make(&new, slot)?;
-    let moved = open.move_store(slot, &*store);
+    let store = open.make(slot, &new)?;
+    let moved = open.move_store(slot, &*store, is_stopped);
     let (mut told, moved) = moved.or_else(|why| open.gives_up(slot, &new, why))?;
     let manager = &open.entry.manager;
     if open.entry.cluster.is_some() && Path::new(manager).parent() == Path::new(&old).parent() {
@@ -82,13 +94,23 @@ enum Moved {
 
 impl OpenAlone {
     /// Copies a slot's strips to a new store. Returns what is lost, and how much of the old store was copied.
-    fn move_store(&self, slot: u32, to: &dyn Store) -> Result<(Vec<String>, Moved)> {
+    fn move_store(
+        &self,
+        slot: u32,
+        to: &dyn Store,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<(Vec<String>, Moved)> {
         let mut told = Vec::new();
+        let goes_on = |_| match is_stopped() {
+            true => Err(Error::Refused("stopped; the old store stays in use".into())),
+            false => Ok(()),
+        };
         let from = self.volume.stores.slots()[slot as usize].as_ref();
         let there = from.map_err(String::clone).and_then(|from| from.list().map_err(|why| why.to_string()));
         for strip in there.iter().flatten().copied() {
             let from = from.expect("a store that has listed its strips");
-            match repair::copy_strip((&**from, strip), (to, strip), &|_| Ok(())) {
+            goes_on(0)?;
+            match repair::copy_strip((&**from, strip), (to, strip), &goes_on) {
                 Ok(()) => {}
                 Err(NotCopied::Unreadable(why)) => {
                     let made = to.facts(strip)?.map_or(0, |facts| facts.generation);
@@ -99,6 +121,7 @@ impl OpenAlone {
                 Err(NotCopied::Unwritable(why)) => return Err(why),
             }
         }
+        goes_on(0)?;
         let lost = repair::note_missing(&self.volume, slot, to)?;
         let moved = match there {
             Err(_) => Moved::Nothing,
@@ -133,8 +156,34 @@ impl OpenAlone {
     }
 
     fn gives_up<T>(&self, slot: u32, directory: &str, why: Error) -> Result<T> {
-        let _ = self.alone.remove(directory, slot);
+        // The first error is returned; what is left now, the next attempt removes.
+        if self.alone.remove(directory, slot).is_ok() {
+            let _ = self.note_unfinished(None);
+        }
         Err(why)
+    }
+
+    /// Makes a store for a slot, and notes that it is unfinished. First removes one that an attempt has left which was
+    /// killed.
+    fn make(&self, slot: u32, directory: &str) -> Result<Arc<dyn Store>> {
+        if let Some((slot, left)) = unfinished(&self.volume.attributes_of(ROOT)?) {
+            if !self.entry.stores.contains(&left) {
+                // It may be gone, or never have been made.
+                let _ = self.alone.remove(&left, slot);
+            }
+            self.note_unfinished(None)?;
+        }
+        let store = self.alone.make(directory, slot)?;
+        match self.note_unfinished(Some((slot, directory))) {
+            Ok(()) => Ok(store),
+            Err(why) => self.gives_up(slot, directory, why),
+        }
+    }
+
+    fn note_unfinished(&self, store: Option<(u32, &str)>) -> Result<()> {
+        let value = store.map(|(slot, directory)| format!("{slot} {directory}").into_bytes());
+        self.volume.manager.change(&Change::SetAttribute(ROOT, UNFINISHED.into(), value))?;
+        self.volume.manager.sync()
     }
 
     /// An error if two copies of a strip would then be on one node, and some file or directory has two copies.

@@ -146,6 +146,7 @@ choice!(Request {
     18 => Health {},
     19 => Make { 0: place, 1: new, 2: may_write },
     20 => Count {},
+    21 => CacheNames {},
 });
 choice!(LockRequest {
     0 => Claim { 0: locks },
@@ -177,6 +178,7 @@ choice!(Answer {
     8 => Lock { 0: answer },
     9 => News { 0: number, 1: changed, 2: shared },
     10 => Health { 0: health },
+    11 => MayCache { 0: may_cache },
 });
 record!(Health { behind, healing, rate });
 record!(Healing { files, files_done, bytes });

@@ -17,14 +17,14 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, File, FileSystem, hidden, process, small};
 
-use crate::alone::{Alone, OpenAlone, OpenVolume, Watch};
+use crate::alone::{Alone, OpenAlone, OpenVolume, UNFINISHED, Watch, unfinished};
 use crate::attach::{Attachment, CLIENTS};
 use crate::client::Client;
 use crate::hold::Hold;
 use crate::keeper::Keeper;
 use crate::layout::Policy;
 use crate::local::SUPERBLOCK;
-use crate::manager::{Change, Facts, Manager};
+use crate::manager::{Change, Facts, Manager, ROOT};
 use crate::managers::name_of;
 use crate::registry::{Registry, part};
 use crate::reserve::Reserve;
@@ -216,8 +216,10 @@ impl Alone for Here {
         Ok(Arc::new(store))
     }
 
-    fn remove(&self, directory: &str, _slot: u32) -> Result<()> {
-        clear(&io(), Path::new(directory))
+    fn remove(&self, directory: &str, slot: u32) -> Result<()> {
+        let (io, directory) = (io(), Path::new(directory));
+        LocalStore::check(&io, directory, Some(self.volume), slot)?;
+        clear(&io, directory)
     }
 
     fn copy_manager(&self, from: &str, to: &str) -> Result<Option<String>> {
@@ -243,6 +245,7 @@ impl Alone for Here {
         let run = manager.runs()?.get(&slot).map_or(1, |run| run + 1);
         runs::note(Path::new(directory), run)?;
         manager.change(&Change::Slot(slot, directory.into()))?;
+        manager.change(&Change::SetAttribute(ROOT, UNFINISHED.into(), None))?;
         manager.set_run(slot, run)
     }
 }
@@ -389,9 +392,13 @@ pub(crate) fn destroy(entry: &VolumeEntry, force: bool) -> Result<VolumeDestroye
         Err(Error::Io(e)) if e.source.kind() == std::io::ErrorKind::NotFound || !meta.exists() => None,
         Err(why) => return Err(why),
     };
-    let facts = held.as_ref().and_then(|_| SqliteManager::open(meta).and_then(|m| m.facts()).ok());
-    let volume = facts.map(|facts| facts.volume);
-    let stores = (0..).zip(&entry.stores).map(|(slot, dir)| (Some(slot), dir));
+    let manager = held.as_ref().and_then(|_| SqliteManager::open(meta).ok());
+    let volume = manager.as_ref().and_then(|manager| manager.facts().ok()).map(|facts| facts.volume);
+    // What a `replace` has left that was killed.
+    let left = manager.and_then(|manager| unfinished(&manager.attributes(ROOT).ok()?));
+    let left = left.filter(|(_, dir)| !entry.stores.contains(dir) && Path::new(dir).exists());
+    let left = left.iter().map(|(slot, dir)| (Some(*slot), dir));
+    let stores = (0..).zip(&entry.stores).map(|(slot, dir)| (Some(slot), dir)).chain(left);
     let (mut parts, mut foreign, mut away) = (Vec::new(), Vec::new(), Vec::new());
     // The manager is the last: until then the volume can be destroyed again.
     for (slot, dir) in stores.chain([(None, &entry.manager)]) {

@@ -8,12 +8,12 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::Result;
 use crate::manager::{Change, Inode, Kind, Written};
 use crate::server::Server;
 use crate::store::{Store, Strip, StripFacts, Write};
 use crate::stores::{Target, bit};
 use crate::strip::BLOCK;
+use crate::{Error, Result};
 
 /// The number of inodes in one request.
 const PAGE: usize = 1000;
@@ -60,8 +60,23 @@ pub(crate) fn forget(server: &Server, files: &[(Inode, u64)]) -> Result<bool> {
     let left = server.stores.remove_files(&files.iter().filter_map(everywhere).collect::<Vec<_>>());
     let gone = files.iter().map(|(inode, _)| inode.id).filter(|inode| !left.contains(inode));
     let gone: Vec<Change> = gone.map(Change::Forget).collect();
-    server.manager.changes(&gone)?;
+    changes_if_there(server, &gone)?;
     Ok(gone.len() == files.len())
+}
+
+/// Carries out changes of inodes. Those that other work has removed already are left out.
+fn changes_if_there(server: &Server, changes: &[Change]) -> Result<()> {
+    let is_gone = |why: &Error| why.is_not_found();
+    match server.manager.changes(changes) {
+        Err(why) if is_gone(&why) => changes.iter().try_for_each(|change| {
+            server
+                .manager
+                .change(change)
+                .map(drop)
+                .or_else(|why| if is_gone(&why) { Ok(()) } else { Err(why) })
+        }),
+        done => done,
+    }
 }
 
 /// Cuts strips for a generation that the manager has, but some store may not have.
@@ -149,7 +164,7 @@ pub(crate) fn settle_reported(server: &Server, inodes: &[Inode]) -> Result<BTree
         let written = Written { inode: id, generation, size, modified_ns, strips: strips | unsynced };
         Change::Settle(written, false)
     };
-    server.manager.changes(&durable.iter().map(settle).collect::<Vec<_>>())?;
+    changes_if_there(server, &durable.iter().map(settle).collect::<Vec<_>>())?;
     Ok(durable.iter().map(|inode| inode.id).collect())
 }
 

@@ -79,7 +79,11 @@ fn remove_orphan(volume: &Volume, slot: usize, (store, strip): Copy<'_>) -> Resu
     match volume.manager.inode(strip.inode) {
         Ok(Inode { layout: Some(layout), .. }) if is_place(&layout) => {
             // No write begins while the file is fenced, and later writes make strips of the new generation.
-            let inode = volume.manager.fence(strip.inode)?;
+            let inode = match volume.manager.fence(strip.inode) {
+                // It was removed meanwhile, and its strips with it.
+                Err(why) if why.is_not_found() => return Ok(false),
+                inode => inode?,
+            };
             let is_unknown = (inode.strips | inode.unsynced) & bit(strip.index) == 0 && !inode.unsettled;
             let removed = if is_unknown { store.remove(strip, inode.generation) } else { Ok(()) };
             volume.manager.lift(strip.inode)?;
@@ -116,6 +120,14 @@ impl<'a> File<'a> {
                 match self.repair_strip(index, compares, done) {
                     Ok(()) => break,
                     Err(Error::Stale(_) | Error::System(libc::ETIMEDOUT, _)) if left > 0 => {}
+                    // The volume repairs it by itself later.
+                    Err(Error::Stale(strip)) => {
+                        let path = self.path.display();
+                        done.push(format!(
+                            "{path}: {strip} is left, because programs keep truncating the file"
+                        ));
+                        break;
+                    }
                     // An unreadable strip cannot be copied from; the check that follows names it.
                     Err(why) if why.is_damage() => break,
                     // It was removed in the meantime.

@@ -74,6 +74,9 @@ pub(crate) enum Request {
     Health,
     /// See [`crate::Manager::count`].
     Count,
+    /// Whether this client may cache names for a moment, because no other one uses the volume; see
+    /// [`crate::cached_names`].
+    CacheNames,
 }
 
 impl Request {
@@ -82,7 +85,7 @@ impl Request {
         match self {
             Request::Lookup(_) | Request::Inode(_) | Request::Names(..) | Request::Attributes(_) => false,
             Request::Unfinished(_) | Request::Open(_) | Request::Slots | Request::Lift(_) => false,
-            Request::News(_) | Request::Health | Request::Count => false,
+            Request::News(_) | Request::Health | Request::Count | Request::CacheNames => false,
             // These do what is left, if anything is.
             Request::Sync | Request::SyncAll | Request::Close(_, None, _) => false,
             Request::Change(_) | Request::Close(_, Some(_), _) | Request::Append { .. } => true,
@@ -163,6 +166,7 @@ pub(crate) enum Answer {
     /// The number of the last change, the files that others have changed, and those that others have open.
     News(ChangeNumber, Vec<u64>, Vec<u64>),
     Health(Health),
+    MayCache(bool),
 }
 
 impl Answer {

@@ -7,13 +7,15 @@
 //! Non-goals: directories, links and attributes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_api::{VolumeEntry, VolumeSalvage};
 use thalweg_io::threads::Threads;
-use thalweg_io::{Access, File, FileSystem, small};
+use thalweg_io::tree::Dir;
+use thalweg_io::{File, FileSystem, local, small};
 
 use crate::layout::Piece;
 use crate::manager::Kind;
@@ -24,6 +26,8 @@ use crate::strip::BLOCK;
 use crate::{Error, Result, check, volumes};
 
 const PIECE: usize = 1 << 20;
+/// The permissions of the files that are written.
+const FILE_MODE: u32 = 0o600;
 /// The most lost ranges of a file that are listed one by one; the rest is summed up.
 const LISTED_MAX: usize = 16;
 
@@ -102,6 +106,7 @@ pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSal
     let (mut files, lost_slots) = files(slots.into_iter(), &mut salvaged.problems);
     small::make_new_directory(into)?;
     let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
+    let root = local::tree(&io).open_dir(into)?;
     if let Some(known) = &known {
         // Files without names were removed; only their strips are not gone yet.
         files.retain(|inode, _| known.contains_key(inode));
@@ -115,7 +120,7 @@ pub fn salvage(registry: &Registry, name: &str, into: &Path) -> Result<VolumeSal
             strips.retain(|_, copies| !copies.is_empty());
         }
         let name = told.map_or_else(|| PathBuf::from(format!("inode-{inode}")), |known| known.name.clone());
-        match rebuild(&io, &into.join(&name), (&strips, &lost_slots), told) {
+        match rebuild(&root, &name, (&strips, &lost_slots), told) {
             Ok((bytes, lost)) => {
                 lost.report(&name, &mut salvaged.problems);
                 salvaged.files += u64::from(lost.bytes == 0);
@@ -190,7 +195,7 @@ fn facts(store: &dyn Store, strip: Strip) -> Result<Option<StripFacts>> {
 
 /// Writes what can be read of a file. Returns how many bytes that are, and which are lost.
 fn rebuild(
-    io: &Arc<dyn FileSystem>,
+    root: &Arc<dyn Dir>,
     path: &Path,
     (strips, lost_slots): (&BTreeMap<u32, Copies<'_>>, &BTreeSet<u32>),
     known: Option<&Known>,
@@ -207,14 +212,14 @@ fn rebuild(
             lost.add(0..size, "no store that can be read has any of it");
             return Ok((0, lost));
         }
-        return write(io, path, size, |_| Ok(())).map(|()| (size, lost));
+        return write(root, path, size, |_| Ok(())).map(|_| (size, lost));
     };
     // Without the manager, a strip may have existed if all of its copies would be at lost stores.
     let should_be = |index: u32| match known {
         Some(known) => known.strips & bit(index) != 0,
         None => (0..layout.copies).all(|copy| lost_slots.contains(&layout.slot(index, copy))),
     };
-    write(io, path, size, |file| {
+    let (dir, name) = write(root, path, size, |file| {
         for part in layout.pieces(0, size.min(written)) {
             match strips.get(&part.strip) {
                 Some(copies) => copy(file, copies, &part, *generation, &mut lost)?,
@@ -234,22 +239,29 @@ fn rebuild(
     })?;
     let bytes = size - lost.bytes;
     if bytes == 0 && size > 0 {
-        io.remove(path)?;
+        dir.remove(name)?;
     }
     Ok((bytes, lost))
 }
 
-/// Makes a file of this size, whose contents `fill` writes. If that fails, the file is removed.
-fn write(
-    io: &Arc<dyn FileSystem>,
-    path: &Path,
+/// Makes a file of this size, whose contents `fill` writes. If that fails, the file is removed. Returns its directory
+/// and name. The path may be longer than one that a system call takes.
+fn write<'a>(
+    root: &Arc<dyn Dir>,
+    path: &'a Path,
     size: u64,
     fill: impl FnOnce(&File) -> Result<()>,
-) -> Result<()> {
-    small::make_directory(thalweg_io::directory_of(path))?;
-    let file = File::open(io, path, Access::Create)?;
+) -> Result<(Arc<dyn Dir>, &'a OsStr)> {
+    let mut dir = Arc::clone(root);
+    for above in path.parent().into_iter().flat_map(Path::iter) {
+        dir.make_dir(above)?;
+        dir = dir.open_dir(above)?;
+    }
+    let name = path.file_name().expect("a file has a name");
+    let file = dir.create_file(name, FILE_MODE, false)?;
     let written = file.set_len(size).map_err(Error::from).and_then(|()| fill(&file));
-    written.and_then(|()| Ok(file.sync()?)).inspect_err(|_| _ = io.remove(path))
+    written.and_then(|()| Ok(file.sync()?)).inspect_err(|_| _ = dir.remove(name))?;
+    Ok((dir, name))
 }
 
 /// Copies a run of a file from the first readable copy, without holes. If there is none, tries each block by itself.

@@ -84,7 +84,7 @@ pub(crate) fn connect(
     let prepared =
         stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
     let (Ok(()), Ok(from), true) = (prepared, stream.try_clone(), is_own(&stream)) else { return Ok(None) };
-    let connection = Connection::new(name, Box::new(from), Box::new(stream));
+    let connection = Connection::new(&format!("volume {name}"), Box::new(from), Box::new(stream));
     match connection.ask(&Ask::Attach(VERSION, turns.next()), &[], &mut []) {
         Ok(Reply::Attached(attached)) => Ok(Some((connection, attached.lost))),
         Err(crate::connection::Failure::Told(why)) => Err(why),

@@ -15,6 +15,7 @@ use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_io::{File, hidden};
 use thalweg_wire::threads::spawn;
 
+use crate::cached_names::CachedNames;
 use crate::connection::PATIENCE;
 use crate::fence::Fences;
 use crate::healer::Healer;
@@ -34,11 +35,6 @@ const GRACE: Duration = PATIENCE;
 const AGAIN: Duration = Duration::from_secs(10);
 /// The most entries and inodes in one answer.
 const PAGE: usize = 1000;
-/// Files without names are removed when there are this many of them, or one of them is large.
-const DOOMED_MAX: usize = 256;
-const DOOMED_BYTES_MAX: u64 = 1 << 20;
-/// When a thread removes them and there are this many, callers do it too.
-const DOOMED_BACKLOG_MAX: usize = 8 * DOOMED_MAX;
 
 /// A simulation of a server. Without threads, work for which no caller waits is done by the caller.
 pub(crate) trait Simulated: Send + Sync {
@@ -55,6 +51,7 @@ pub(crate) struct Server {
     pub(crate) stores: Arc<Stores>,
     pub(crate) leases: Leases,
     pub(crate) fences: Fences,
+    pub(crate) cached_names: CachedNames,
     pub(crate) healer: Arc<Healer>,
     state: Mutex<State>,
     pub(crate) settled: Condvar,
@@ -72,12 +69,22 @@ pub(crate) struct State {
     first_change: ChangeNumber,
     last_change: ChangeNumber,
     pub(crate) files: BTreeMap<u64, Opened>,
-    /// Files without names that no session has open, each with the strips that it may have.
-    doomed: Vec<(Inode, u64)>,
+    /// Files without names that no session has open.
+    pub(crate) doomed: Vec<Doomed>,
+    /// Those whose strips are being removed, or of which some may be gone.
+    pub(crate) removing: BTreeSet<u64>,
     /// A thread removes them.
-    reaps: bool,
+    pub(crate) reaps: bool,
     /// A thread is waiting to retry.
     finishes_later: bool,
+}
+
+/// A file without names that no session has open.
+pub(crate) struct Doomed {
+    pub(crate) inode: Inode,
+    /// The strips that it may have.
+    pub(crate) strips: u64,
+    pub(crate) since_ns: u64,
 }
 
 impl State {
@@ -98,6 +105,10 @@ impl Server {
         lock: Option<File>,
     ) -> Result<Arc<Server>> {
         let server = Server::with(manager, stores, (is_alone, None), lock)?;
+        if !is_alone {
+            // Of clients of the earlier server.
+            server.cached_names.note(GONE, server.now_ns());
+        }
         if let Some(hold) = server.stores.hold() {
             hold.keep_telling(Arc::downgrade(&server));
         }
@@ -128,8 +139,20 @@ impl Server {
         let settled = Condvar::new();
         let server = Arc::new_cyclic(|me| {
             let me = Weak::clone(me);
-            let (fences, healer) = (Fences::default(), Arc::default());
-            Server { manager, stores, leases, fences, healer, state, settled, me, simulated, _lock: lock }
+            let (fences, healer, cached_names) = (Fences::default(), Arc::default(), CachedNames::default());
+            Server {
+                manager,
+                stores,
+                leases,
+                fences,
+                cached_names,
+                healer,
+                state,
+                settled,
+                me,
+                simulated,
+                _lock: lock,
+            }
         });
         let has_work = !server.manager.unfinished(0, 1)?.is_empty();
         // If nothing may be changed now, clients can read, and the work is done later.
@@ -173,7 +196,7 @@ impl Server {
 
     /// Retries after a while the work that a lost store left unfinished. If there is no thread for it, the next opening
     /// of the volume does it.
-    fn finish_later(&self) {
+    pub(crate) fn finish_later(&self) {
         if self.simulated.is_some() || std::mem::replace(&mut self.state().finishes_later, true) {
             return;
         }
@@ -199,7 +222,7 @@ impl Server {
     /// Finishes the work that a lost store left unfinished: files without names that no session has open, and files
     /// whose writers have ended. Returns whether nothing is left.
     pub(crate) fn finish_left(&self) -> Result<bool> {
-        let mut is_done = self.reap()?;
+        let mut is_done = self.reap(u64::MAX)?;
         let mut after = 0;
         loop {
             let left = self.manager.unfinished(after, PAGE)?;
@@ -209,12 +232,17 @@ impl Server {
             self.manager.sync()?;
             for inode in left {
                 let (is_open, is_orphaned) = {
-                    let state = self.state();
+                    let mut state = self.state();
                     let file = state.files.get(&inode.id);
-                    (file.is_some(), file.is_some_and(|file| file.is_orphaned && file.writers.is_empty()))
+                    let is_orphaned = file.is_some_and(|file| file.is_orphaned && file.writers.is_empty());
+                    let is_open = file.is_some();
+                    if inode.links == 0 && !is_open {
+                        state.removing.insert(inode.id);
+                    }
+                    (is_open, is_orphaned)
                 };
                 if inode.links == 0 && !is_open {
-                    is_done &= recover::forget(self, &[(inode, u64::MAX)])?;
+                    is_done &= self.forget(&[(inode, u64::MAX)])?;
                 } else if inode.links > 0 && is_orphaned {
                     is_done &= self.settle(inode.id)?;
                 }
@@ -256,6 +284,7 @@ impl Server {
     pub(crate) fn begin(&self) -> SessionId {
         let mut state = self.state();
         state.last_session += 1;
+        self.cached_names.begins(state.last_session);
         state.last_session
     }
 
@@ -268,6 +297,7 @@ impl Server {
     /// Ends a session, which may have files open. Its client may keep locks until its lease ends.
     pub(crate) fn end(&self, session: SessionId) {
         self.fences.end(session);
+        self.cached_names.ends(session);
         let held: Vec<u64> = {
             let mut state = self.state();
             let held = state.files.iter_mut().filter(|(_, file)| file.holders.contains_key(&session));
@@ -348,6 +378,7 @@ impl Server {
                 let doomed = self.state().doomed.len() as u64;
                 Answer::At(self.manager.count()?.saturating_sub(doomed))
             }
+            Request::CacheNames => Answer::MayCache(self.cached_names.may_cache(session, self.now_ns())),
             Request::Fence(inode) => Answer::Inode(self.fence(session, *inode)?),
             Request::Lift(inode) => {
                 self.lift(session, *inode);
@@ -407,8 +438,10 @@ impl Server {
                 self.tell_generation(inode)
             }
             Change::Remove(..) | Change::Rename(..) => {
+                self.wait_for_cached_names(session);
                 let left = self.manager.change(change)?;
-                self.let_go(&left)?;
+                // The name is gone, whatever becomes of the strips.
+                self.let_go(&left);
                 Ok(left)
             }
             Change::Stale(_, _, strips) => {
@@ -473,7 +506,7 @@ impl Server {
             return Err(Error::system(errno, format!("inode {inode}")));
         }
         let is_open = state.files.get(&inode).is_some_and(|file| !file.holders.is_empty());
-        if found.links == 0 && !is_open {
+        if found.links == 0 && !is_open && !state.spare(inode) {
             return Err(Error::system(libc::ENOENT, format!("inode {inode}")));
         }
         let number = state.next_change();
@@ -519,7 +552,18 @@ impl Server {
         }
         state.files.remove(&inode);
         drop(state);
-        if is_doomed { self.doom(self.manager.inode(inode)?, is_orphaned) } else { Ok(()) }
+        if !is_doomed {
+            return Ok(());
+        }
+        match self.manager.inode(inode) {
+            Ok(found) => {
+                self.doom(found, is_orphaned);
+                Ok(())
+            }
+            // Other work has removed it already.
+            Err(why) if why.is_not_found() => Ok(()),
+            Err(why) => Err(why),
+        }
     }
 
     /// Notes that a session may write a file. With copies, the note is durable: a crash may leave copies that differ.
@@ -622,8 +666,15 @@ impl Server {
         let Some(is_orphaned) = self.begin_settling(inode, true) else { return Ok(true) };
         let settled = match self.manager.inode(inode) {
             Ok(found) if found.unsettled && found.links > 0 => recover::settle(self, found, is_orphaned),
-            Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(true),
+            Ok(_) => Ok(true),
+            Err(why) => Err(why),
+        };
+        let settled = match settled {
+            // It was removed meanwhile.
+            Err(why) if why.is_not_found() => Ok(true),
+            // It was cut meanwhile.
+            Err(Error::Stale(_)) => Ok(false),
+            settled => settled,
         };
         self.end_settling(inode, matches!(settled, Ok(true)))?;
         if !matches!(settled, Ok(true)) {
@@ -709,14 +760,23 @@ impl Server {
         self.cut(changed)
     }
 
+    fn last_unfinished(&self) -> Result<u64> {
+        let mut end = 0;
+        while let Some(last) = self.manager.unfinished(end, PAGE)?.last() {
+            end = last.id;
+        }
+        Ok(end)
+    }
+
     fn sync_all(&self) -> Result<()> {
-        let mut after = 0;
-        loop {
+        // Not what programs make from now on: it could take for ever.
+        let (mut after, end) = (0, self.last_unfinished()?);
+        while after < end {
             let mut left = self.manager.unfinished(after, PAGE)?;
             let Some(last) = left.last() else { break };
             after = last.id;
             self.may_change()?;
-            left.retain(|inode| inode.unsettled && inode.links > 0);
+            left.retain(|inode| inode.unsettled && inode.links > 0 && inode.id <= end);
             self.settle_reported(&left)?;
             for inode in left {
                 if !self.manager.inode(inode.id).is_ok_and(|found| !found.unsettled) {
@@ -724,63 +784,8 @@ impl Server {
                 }
             }
         }
-        self.reap()?;
+        self.reap(u64::MAX)?;
         self.manager.sync()
-    }
-
-    /// If `left` has lost its last name: removes it now, or, if a session has it open, when the last session closes it.
-    fn let_go(&self, left: &Inode) -> Result<()> {
-        if left.links > 0 {
-            return Ok(());
-        }
-        if let Some(file) = self.state().files.get_mut(&left.id) {
-            file.is_doomed = true;
-            return Ok(());
-        }
-        self.doom(left.clone(), false)
-    }
-
-    /// Takes an inode without names that no session has open. If a writer ended without reporting what it wrote, it may
-    /// have any strips.
-    fn doom(&self, inode: Inode, is_orphaned: bool) -> Result<()> {
-        if inode.kind != Kind::File {
-            return self.manager.change(&Change::Forget(inode.id)).map(drop);
-        }
-        let mut state = self.state();
-        let is_large = inode.size >= DOOMED_BYTES_MAX;
-        let strips = if is_orphaned { u64::MAX } else { inode.strips | inode.unsynced };
-        state.doomed.push((inode, strips));
-        if is_large || state.doomed.len() >= DOOMED_BACKLOG_MAX {
-            drop(state);
-            return self.reap().map(drop);
-        }
-        if state.doomed.len() >= DOOMED_MAX && !std::mem::replace(&mut state.reaps, true) {
-            drop(state);
-            let me = Weak::clone(&self.me);
-            self.aside(move || {
-                if let Some(server) = me.upgrade() {
-                    // What cannot be removed now is tried again later.
-                    let _ = server.reap();
-                    server.state().reaps = false;
-                }
-            });
-        }
-        Ok(())
-    }
-
-    /// Removes the strips of files without names, once it is durable that they have none. Returns whether all are gone.
-    fn reap(&self) -> Result<bool> {
-        let doomed = std::mem::take(&mut self.state().doomed);
-        if doomed.is_empty() {
-            return Ok(true);
-        }
-        self.may_change()?;
-        self.manager.sync()?;
-        let are_gone = recover::forget(self, &doomed)?;
-        if !are_gone {
-            self.finish_later();
-        }
-        Ok(are_gone)
     }
 }
 

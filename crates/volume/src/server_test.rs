@@ -425,3 +425,123 @@ fn files_are_made_opened_and_closed_by_many_threads() {
     assert!(!volume.has_open_files());
     assert_eq!(volume.list(Path::new("/")).unwrap().len(), 7);
 }
+
+/// Other work, such as that of a client that ends, has already removed one of the files that wait for it.
+#[test]
+fn a_large_file_is_removed_although_another_one_is_gone_already() {
+    let bed = small_stripes("gone", 1);
+    let client = bed.client();
+    for (name, len) in [("small", 10), ("large", 2 << 20)] {
+        let file = client.create(Path::new(name), 0o644, true).unwrap();
+        file.write_at(0, &vec![7; len]).unwrap();
+    }
+    let small = client.stat(Path::new("small")).unwrap();
+    client.remove(Path::new("small")).unwrap();
+    bed.server.manager.change(&Change::Forget(small.id)).unwrap();
+    client.remove(Path::new("large")).unwrap();
+    client.sync().unwrap();
+    assert_eq!(strips(&bed), 0);
+    assert_eq!(bed.server.manager.unfinished(0, 10).unwrap(), []);
+}
+
+/// It was looked up before it lost its name, and nobody had it open.
+#[test]
+fn a_file_of_a_shared_volume_can_be_opened_a_moment_after_it_has_lost_its_name() {
+    for len in [10, 2 << 20] {
+        let bed = small_stripes("spared", 1);
+        let (one, other) = (bed.client(), bed.client());
+        file(&one).write_at(0, &vec![7; len]).unwrap();
+        let found = other.stat(Path::new("f")).unwrap();
+        one.remove(Path::new("f")).unwrap();
+        let late = other.open_file(found.id, Path::new("f")).unwrap();
+        one.sync().unwrap();
+        assert!(contents(&late) == vec![7; len]);
+        drop(late);
+        one.sync().unwrap();
+        assert_eq!(strips(&bed), 0);
+        assert!(other.open_file(found.id, Path::new("f")).is_err());
+        // What is large goes by itself.
+        file(&one).write_at(0, &vec![7; 2 << 20]).unwrap();
+        one.remove(Path::new("f")).unwrap();
+        let watch = thalweg_base::clock::Stopwatch::start();
+        while strips(&bed) > 0 {
+            assert!(watch.seconds() < 10.0);
+            std::thread::park_timeout(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+/// Files are made, written, cut, renamed and removed during the walk.
+#[test]
+fn a_check_and_a_repair_find_nothing_wrong_with_a_healthy_volume_in_use() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let bed = small_stripes("in-use", 2);
+    let (is_over, rounds) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 2]);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|n| {
+                let (bed, is_over, rounds) = (&bed, &is_over, &rounds);
+                scope.spawn(move || {
+                    let client = bed.client();
+                    let path = |round: u64| PathBuf::from(format!("{n}-{}", round % 7));
+                    while !is_over.load(Ordering::Relaxed) {
+                        let round = rounds[usize::from(n)].fetch_add(1, Ordering::Relaxed);
+                        let file = client.create(&path(round), 0o644, false).unwrap();
+                        file.write_at(0, &vec![n; 5 * STRIPE + 10]).unwrap();
+                        if round % 3 == 0 {
+                            file.set_size(STRIPE as u64).unwrap();
+                        }
+                        drop(file);
+                        match round % 5 {
+                            0 | 1 => client.remove(&path(round)).unwrap(),
+                            2 => client.rename(&path(round), &path(round + 1)).unwrap(),
+                            _ => {}
+                        }
+                    }
+                })
+            })
+            .collect();
+        let client = bed.client();
+        let watch = thalweg_base::clock::Stopwatch::start();
+        let is_enough =
+            |round| round >= 60 && rounds.iter().all(|rounds| rounds.load(Ordering::Relaxed) >= 60);
+        for round in (0..).take_while(|round| !is_enough(*round)) {
+            assert!(watch.seconds() < 60.0, "{rounds:?}");
+            if round % 2 == 0 {
+                assert_eq!(checked(&client), [""; 0], "{round}");
+            } else {
+                repaired(&bed.client());
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+    assert_eq!(checked(&bed.client()), [""; 0]);
+}
+
+fn checked(volume: &Arc<Volume>) -> Vec<String> {
+    let stores = (0..STORES).map(|slot| format!("/s{slot}")).collect();
+    let entry = thalweg_api::VolumeEntry {
+        name: "v".into(),
+        cluster: None,
+        manager: "m".into(),
+        stores,
+        clients: Vec::new(),
+    };
+    let watch = crate::alone::Watch::default();
+    crate::check::check(&crate::OpenVolume { volume: Arc::clone(volume), entry, watch }).unwrap().problems
+}
+
+/// The session of a command may end a moment after its process.
+#[test]
+fn a_repair_waits_for_the_end_of_one_that_is_ending() {
+    let bed = small_stripes("ending", 2);
+    let (one, other) = (bed.client(), bed.client());
+    one.manager.repair().unwrap();
+    let ending = std::thread::spawn(move || {
+        std::thread::park_timeout(std::time::Duration::from_millis(300));
+        drop(one);
+    });
+    other.manager.repair().unwrap();
+    ending.join().unwrap();
+}

@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use thalweg_io::{Space, process};
 
 use crate::cache::Stamp;
+use crate::cached_names::{Cacheable, Lease};
 use crate::client::Client;
 use crate::file::{File, Node};
 use crate::hint::Hint;
@@ -37,6 +38,7 @@ pub struct Volume {
     pub(crate) stores: Arc<Stores>,
     /// Without it, each read and write goes to the stores.
     pub(crate) memory: OnceLock<Arc<Memory>>,
+    pub(crate) lease: Lease,
     nodes: Mutex<Nodes>,
     /// Whoever waits until a file is no longer being opened or closed.
     opened: Condvar,
@@ -64,8 +66,8 @@ impl Volume {
     /// A volume as a client of its manager and its stores.
     pub(crate) fn of(manager: Client, stores: Arc<Stores>) -> Arc<Volume> {
         let (nodes, opened, making) = (Mutex::default(), Condvar::new(), RwLock::default());
-        let (memory, forgotten) = (OnceLock::new(), Mutex::default());
-        Arc::new(Volume { manager, stores, memory, nodes, opened, making, forgotten })
+        let (memory, lease, forgotten) = (OnceLock::new(), Lease::default(), Mutex::default());
+        Arc::new(Volume { manager, stores, memory, lease, nodes, opened, making, forgotten })
     }
 
     /// Caches what is read, in at most `bytes` bytes, reads ahead, and delays writes; `hint` is for files without a
@@ -91,6 +93,11 @@ impl Volume {
 
     pub(crate) fn memory(&self) -> Option<&Memory> {
         self.memory.get().map(|memory| &**memory)
+    }
+
+    /// How long names that are read from now on may be cached: not at all while another client uses the volume.
+    pub fn cacheable(&self) -> Cacheable {
+        self.lease.cacheable(|| self.manager.may_cache_names().unwrap_or(false))
     }
 
     /// The inode at a path; for a link, that of its target.
@@ -165,7 +172,7 @@ impl Volume {
             drop(nodes);
             let found = self.manager.inode(inode).inspect_err(|_| _ = self.close(&node))?;
             node.refresh(self.memory(), &found);
-            return Ok(File::new(Arc::clone(self), node, path.into(), found.links == 0));
+            return Ok(File::new(Arc::clone(self), node, path.into()));
         }
         nodes.busy.insert(inode, None);
         drop(nodes);
@@ -177,7 +184,7 @@ impl Volume {
         let node = self.new_node(&found, path)?;
         nodes.open.insert(inode, (Arc::clone(&node), 1));
         drop(nodes);
-        Ok(File::new(Arc::clone(self), node, path.into(), found.links == 0))
+        Ok(File::new(Arc::clone(self), node, path.into()))
     }
 
     /// Makes a file under a name that must be free, and opens it, to write it soon if it `may_write`.
@@ -196,7 +203,7 @@ impl Volume {
             (state.is_noted, state.lacks_capability) = (may_write, true);
         }
         self.nodes().open.insert(made.id, (Arc::clone(&node), 1));
-        let file = File::new(Arc::clone(self), node, path.into(), false);
+        let file = File::new(Arc::clone(self), node, path.into());
         Ok((made, file))
     }
 

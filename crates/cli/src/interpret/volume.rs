@@ -247,7 +247,22 @@ pub(super) fn mounted(args: &TypedArgs) -> Result<MountAsk, Usage> {
     }
     let cache_bytes = cache_bytes.or(options.cache_bytes).unwrap_or(CACHE_BYTES);
     let hint = hint.or(options.hint).unwrap_or_default();
-    Ok(MountAsk { volume: text(volume)?, at: at.into(), background, options, cache_bytes, hint })
+    Ok(MountAsk { volume: whole(volume)?, at: at.into(), background, options, cache_bytes, hint })
+}
+
+/// The NAME of a volume, which may be written as its root: `volume:NAME` or `thalweg://NAME`.
+fn whole(word: &OsString) -> Result<String, Usage> {
+    let text = text(word)?;
+    let Some(inside) = ["volume:", "thalweg://"].iter().find_map(|scheme| text.strip_prefix(scheme)) else {
+        return Ok(text);
+    };
+    let name = inside.trim_end_matches('/');
+    match name.contains('/') {
+        true => Err(Usage(format!(
+            "'{text}' is a path in a volume; mount takes the NAME of the volume, and mounts all of it"
+        ))),
+        false => Ok(name.into()),
+    }
 }
 
 fn name(what: &str, words: &[OsString]) -> Result<String, Usage> {
@@ -267,5 +282,20 @@ fn inside(word: &OsString) -> Result<(String, PathBuf), Usage> {
     match Endpoint::from(&**word) {
         Endpoint::Volume(path) => Ok((path.volume(), path.inside().to_path_buf())),
         _ => Err(Usage(format!("'{}' is not in a volume; write volume:NAME/PATH", word.to_string_lossy()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_to_mount_may_be_written_as_its_root() {
+        for word in ["films", "volume:films", "volume:films/", "thalweg://films", "thalweg://films/"] {
+            assert_eq!(whole(&word.into()).unwrap(), "films", "{word}");
+        }
+        for word in ["volume:films/raw", "thalweg://films/raw"] {
+            assert!(whole(&word.into()).unwrap_err().0.contains("mounts all of it"), "{word}");
+        }
     }
 }

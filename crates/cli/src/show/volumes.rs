@@ -4,7 +4,7 @@ use thalweg_api::{
     VolumeCheck, VolumeDestroyed, VolumeEntry, VolumeFile, VolumeLayout, VolumeRepair, VolumeSalvage,
     VolumeStatus, VolumeStore,
 };
-use thalweg_base::clock::date;
+use thalweg_base::clock::date_of_ns;
 use thalweg_base::units::Bytes;
 
 use super::columns::{columns, counted, labelled};
@@ -88,7 +88,7 @@ fn short_of_copies(status: &VolumeStatus) -> String {
         let VolumeStore { directory, short_files, short_bytes, behind_since_ns, .. } = store;
         let why = match behind_since_ns {
             Some(since) => {
-                format!("missed writes since {}", date(since.unsigned_abs() / 1_000_000_000))
+                format!("missed writes since {}", date_of_ns(*since))
             }
             None => "is lost".into(),
         };
@@ -179,7 +179,7 @@ pub(crate) fn volume_files(files: &[VolumeFile]) -> String {
     let row = |file: &VolumeFile| {
         let VolumeFile { name, bytes, modified_ns, target, .. } = file;
         let target = target.as_ref().map_or(String::new(), |target| format!(" -> {target}"));
-        let date = date(modified_ns.unsigned_abs() / 1_000_000_000);
+        let date = date_of_ns(*modified_ns);
         format!("{}{:04o} {bytes:>width$} {date} {name}{target}\n", letter(file), file.mode)
     };
     files.iter().map(row).collect()
@@ -198,7 +198,7 @@ pub(crate) fn volume_file(file: &VolumeFile) -> String {
     let VolumeFile { name, kind, bytes, mode, user, group, links, modified_ns, inode, target, layout } = file;
     let mut text = format!("{name}: {kind}, {bytes} bytes\n");
     text += &labelled("owner", &format!("{user}:{group}, mode {mode:04o}"));
-    text += &labelled("modified", &date(modified_ns.unsigned_abs() / 1_000_000_000));
+    text += &labelled("modified", &date_of_ns(*modified_ns));
     text += &labelled("inode", &format!("{inode}, {}", counted(*links as usize, "name", "names")));
     text += &target.as_ref().map_or(String::new(), |target| labelled("target", target));
     text + &layout.as_ref().map_or(String::new(), |layout| labelled("layout", &in_words(layout)))

@@ -9,6 +9,7 @@ mod ends;
 mod files;
 mod full;
 mod locks;
+mod names;
 mod permissions;
 mod programs;
 mod suites;

@@ -198,6 +198,30 @@ fn a_check_finds_what_is_damaged_or_belongs_to_nothing() {
     assert!(bad.problems[1].contains("inode 999, which no name leads to"));
 }
 
+/// No system call takes such a path.
+#[test]
+fn a_file_whose_path_is_longer_than_4096_bytes_is_salvaged() {
+    let (place, registry, dirs) = Place::new(2);
+    volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
+    let deep: PathBuf = (0..20).map(|n| format!("{n:0>250}")).collect();
+    let open = volume::open(&registry, "v").unwrap();
+    open.volume.make_directories(&deep, 0o755).unwrap();
+    open.volume.create(&deep.join("f"), 0o644, true).unwrap().write_at(0, &[7; 30_000]).unwrap();
+    drop(open);
+    let saved = place.0.join("saved");
+    let salvaged = volume::salvage(&registry, "v", &saved).unwrap();
+    assert_eq!((salvaged.files, salvaged.bytes, salvaged.problems), (1, 30_000, vec![]));
+    let io: std::sync::Arc<dyn thalweg_io::FileSystem> =
+        std::sync::Arc::new(thalweg_io::threads::Threads::new(1));
+    let mut dir = thalweg_io::local::tree(&io).open_dir(&saved).unwrap();
+    for name in deep.iter() {
+        dir = dir.open_dir(name).unwrap();
+    }
+    let mut bytes = vec![0; 30_001];
+    assert_eq!(dir.open_file("f".as_ref(), false).unwrap().read_at(0, &mut bytes).unwrap(), 30_000);
+    assert!(bytes[..30_000] == [7; 30_000]);
+}
+
 #[test]
 fn what_stores_have_is_salvaged_with_names_or_without() {
     for copies in [1, 2] {

@@ -109,6 +109,69 @@ fn a_store_is_replaced_from_what_it_has_or_from_copies() {
     }
 }
 
+/// A panic in the middle leaves what a killed process leaves.
+#[test]
+fn a_replacement_that_was_killed_is_begun_anew_or_removed() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let of = |dir: &Path| dir.join("v.thalweg-store");
+    for (goes_on, copies) in [("there", 1), ("there", 2), ("elsewhere", 2), ("ends", 1)] {
+        let (place, registry, mut dirs) = Place::new(4);
+        let new = dirs.pop().unwrap();
+        volume::create(&registry, "v", &dirs, None, &policy(copies)).unwrap();
+        fill(&registry);
+        let replace = |to: &Path, is_stopped: &dyn Fn() -> bool| {
+            volume::replace_unless(&registry, "v", (&dirs[1], to), is_stopped)
+        };
+        let asked = std::cell::Cell::new(0);
+        let killed = || {
+            asked.set(asked.get() + 1);
+            assert!(asked.get() < 2, "it is killed now");
+            false
+        };
+        assert!(catch_unwind(AssertUnwindSafe(|| replace(&new, &killed))).is_err());
+        assert!(of(&new).exists() && of(&dirs[1]).exists());
+        assert_eq!(content(&registry).unwrap(), [7; 30_000], "the old store is still used");
+        match goes_on {
+            "there" => assert_eq!(replace(&new, &|| false).unwrap(), [""; 0]),
+            "elsewhere" => {
+                let other = place.0.join("other");
+                fs::create_dir(&other).unwrap();
+                assert_eq!(replace(&other, &|| false).unwrap(), [""; 0]);
+                assert!(!of(&new).exists());
+            }
+            _ => {}
+        }
+        assert_eq!(problems(&registry), [""; 0]);
+        assert!(
+            volume::open(&registry, "v").unwrap().volume.attributes(Path::new("/")).unwrap().is_empty()
+                || goes_on == "ends"
+        );
+        assert_eq!(volume::destroy(&registry, "v", false).unwrap().left, [""; 0]);
+        assert!(!of(&new).exists(), "{goes_on}");
+    }
+}
+
+#[test]
+fn a_replacement_that_is_stopped_leaves_everything_as_it_was() {
+    let (_place, registry, mut dirs) = Place::new(4);
+    let new = dirs.pop().unwrap();
+    volume::create(&registry, "v", &dirs, None, &policy(2)).unwrap();
+    fill(&registry);
+    for most in [0, 1, 3] {
+        let asked = std::cell::Cell::new(0);
+        let is_stopped = || asked.replace(asked.get() + 1) == most;
+        no(volume::replace_unless(&registry, "v", (&dirs[1], &new), &is_stopped), "stopped");
+        assert_eq!(fs::read_dir(&new).unwrap().count(), 0);
+        assert_eq!((content(&registry).unwrap(), problems(&registry)), (vec![7; 30_000], vec![]));
+    }
+    // A directory of something else is not removed.
+    fs::create_dir(new.join("v.thalweg-store")).unwrap();
+    fs::write(new.join("v.thalweg-store/own"), "x").unwrap();
+    no(volume::replace(&registry, "v", &dirs[1], &new), "exists");
+    no(volume::replace(&registry, "v", &dirs[1], &new), "exists");
+    assert_eq!(fs::read_to_string(new.join("v.thalweg-store/own")).unwrap(), "x");
+}
+
 #[test]
 fn the_manager_moves_with_the_store_that_it_lies_beside() {
     let (_place, registry, mut dirs) = Place::new(3);
