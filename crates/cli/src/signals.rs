@@ -110,7 +110,7 @@ pub(crate) fn ending_after<T>(work: impl FnOnce(&dyn Fn() -> bool) -> T) -> std:
     const IS_DONE: i32 = -1;
     let state = Arc::new(AtomicI32::new(WORKS));
     let own = Arc::clone(&state);
-    on_first_signal(move |signal| {
+    on_first_signal(Runs::Verb, move |signal| {
         if own.compare_exchange(WORKS, signal, Ordering::AcqRel, Ordering::Acquire).is_err() {
             drop(emulate_default_handler(signal));
         }

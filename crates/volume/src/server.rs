@@ -7,7 +7,7 @@
 //! or, while another client writes, those that the stores know.
 //! Non-goals: access control, and how requests arrive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
