@@ -285,7 +285,7 @@ fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
         ("odd -o out --record 100", "odd has 150 bytes"),
         ("r -o /proc/out --record 100", "cannot create /proc/out: "),
         ("odd -o r/out", "cannot create r/out: r is not a directory"),
-        ("odd long -o out --memory 16MiB", "the line at byte 0 of long is longer than 2 MiB"),
+        ("odd long -o out --memory 16MiB", "--memory 16 MiB is too small: a sort needs at least 24 MiB"),
         ("odd long -o out --memory 64MiB --nodes 2", "a record of long at byte 0 is longer than 320 KiB"),
         ("r -o out --memory 300%", "at most 100%"),
         ("r -o out --record 100 --by 95:10", "95:10"),

@@ -460,29 +460,6 @@ impl Server {
         }
     }
 
-    fn may_write(&self, session: SessionId, inode: u64) -> bool {
-        self.state().files.get(&inode).is_some_and(|file| file.writers.contains(&session))
-    }
-
-    /// An error if a session that is no writer of a file reports strips of it which are nowhere. It could not join this
-    /// server as a writer, and the file was settled without what it had written. Who only syncs what others have written
-    /// reports strips, too.
-    fn may_report(&self, session: SessionId, written: &Written) -> Result<()> {
-        if written.strips == 0 || self.may_write(session, written.inode) {
-            return Ok(());
-        }
-        let inode = self.manager.inode(written.inode)?;
-        let unknown = written.strips & !(inode.strips | inode.unsynced);
-        let Some(target) = Target::of(&inode).filter(|_| unknown != 0) else { return Ok(()) };
-        let (_, found) = self.stores.extent(&target)?;
-        if unknown & !found == 0 {
-            return Ok(());
-        }
-        let why =
-            format!("what was written to inode {} before its manager was restarted is lost", written.inode);
-        Err(Error::system(libc::EIO, why))
-    }
-
     /// Makes a file that a session has open.
     fn make(&self, session: SessionId, place: &Place, new: &New, may_write: bool) -> Result<Inode> {
         if new.kind != Kind::File {
@@ -512,7 +489,9 @@ impl Server {
             return Err(Error::system(errno, format!("inode {inode}")));
         }
         let is_open = state.files.get(&inode).is_some_and(|file| !file.holders.is_empty());
-        if found.links == 0 && !is_open && !state.spare(inode) {
+        // Another client may have looked it up before it lost its name.
+        let mut is_spared = || self.cached_names.are_shared() && state.spare(inode);
+        if found.links == 0 && !is_open && !is_spared() {
             return Err(Error::system(libc::ENOENT, format!("inode {inode}")));
         }
         let number = state.next_change();

@@ -464,7 +464,7 @@ fn disorder_and_numbers_without_sense_end_in_one_line() {
     let deep =
         |called: &str, count: u64| tree((2..count).map(|id| Tell(dir(id, id - 1, called, None))).collect());
     let huge = |len: u64, facts_of: u64| {
-        let known = [facts(1, facts_of), vec![Field::B(0)]].concat();
+        let known = [facts(1, facts_of), vec![Field::N(0), Field::B(0)]].concat();
         let first = vec![Field::N(1), Field::N(1), name("huge"), Field::B(1)];
         tree(vec![Tell(said(5, [first, known].concat())), Block(4096, piece(1, len)), Tell(end())])
     };

@@ -57,6 +57,11 @@ pub(crate) fn facts(kind: u8, len: u64) -> Vec<Field> {
     [vec![Field::B(kind)], numbers.to_vec(), vec![Field::W(1_000_000_000); 2]].concat()
 }
 
+/// No extended attributes.
+fn no_more() -> Vec<Field> {
+    vec![Field::N(0)]
+}
+
 /// An offer: flags (2 means resume), and each root with its name and kind.
 pub(crate) fn offer(flags: u8, roots: &[(&str, u8)]) -> Said {
     let root = |(root, kind): &(&str, u8)| {
@@ -77,7 +82,7 @@ pub(crate) fn choosing(choice: &str, mut offer: Said) -> Said {
 /// A directory: its number, its parent's number, its name, and its number among the roots if it is one.
 pub(crate) fn dir(id: u64, parent: u64, called: &str, root: Option<u64>) -> Said {
     let root = root.map_or(vec![Field::B(0)], |root| vec![Field::B(1), Field::N(root)]);
-    said(3, [vec![Field::N(id), Field::N(parent), name(called)], facts(2, 0), root].concat())
+    said(3, [vec![Field::N(id), Field::N(parent), name(called)], facts(2, 0), no_more(), root].concat())
 }
 
 pub(crate) fn dir_end(id: u64, names: u64) -> Said {
@@ -86,7 +91,7 @@ pub(crate) fn dir_end(id: u64, names: u64) -> Said {
 
 /// A file that is sent in pieces.
 pub(crate) fn file(id: u64, dir: u64, called: &str, len: u64) -> Said {
-    let known = [vec![Field::B(1)], facts(1, len), vec![Field::B(0)]].concat();
+    let known = [vec![Field::B(1)], facts(1, len), no_more(), vec![Field::B(0)]].concat();
     said(5, [vec![Field::N(id), Field::N(dir), name(called)], known].concat())
 }
 
@@ -107,14 +112,14 @@ pub(crate) fn ask_sums(dir: u64, names: &[&str]) -> Said {
 
 /// New attributes of a file that is complete.
 pub(crate) fn new_facts(dir: u64, called: &str) -> Said {
-    said(19, [vec![Field::N(dir), name(called)], facts(1, 0)].concat())
+    said(19, [vec![Field::N(dir), name(called)], facts(1, 0), no_more()].concat())
 }
 
 /// The attributes of a complete file with two names.
 pub(crate) fn named_twice_facts(called: &str, len: u64) -> Said {
     let mut facts = facts(1, len);
     facts[5] = Field::N(2);
-    said(19, [vec![Field::N(1), name(called)], facts].concat())
+    said(19, [vec![Field::N(1), name(called)], facts, no_more()].concat())
 }
 
 /// Another name for a file.
@@ -135,7 +140,7 @@ pub(crate) fn piece(file: u64, at: u64) -> Said {
 /// One small file of `len` bytes.
 pub(crate) fn small(dir: u64, called: &str, len: u64) -> Said {
     let what = vec![Field::B(1), Field::W(0)];
-    said(2, [vec![Field::N(1), Field::N(dir), name(called)], facts(1, len), what].concat())
+    said(2, [vec![Field::N(1), Field::N(dir), name(called)], facts(1, len), no_more(), what].concat())
 }
 
 /// The same file, with two names at the source.
@@ -147,7 +152,7 @@ pub(crate) fn named_twice(mut small: Said) -> Said {
 /// One link.
 pub(crate) fn link(dir: u64, called: &str, to: &str) -> Said {
     let what = vec![Field::B(2), name(to)];
-    said(2, [vec![Field::N(1), Field::N(dir), name(called)], facts(3, 0), what].concat())
+    said(2, [vec![Field::N(1), Field::N(dir), name(called)], facts(3, 0), no_more(), what].concat())
 }
 
 impl Said {
