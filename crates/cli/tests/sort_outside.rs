@@ -289,7 +289,7 @@ fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
         ("odd long -o out --memory 64MiB --nodes 2", "a record of long at byte 0 is longer than 320 KiB"),
         ("r -o out --memory 300%", "at most 100%"),
         ("r -o out --record 100 --by 95:10", "95:10"),
-        ("long -o out --memory 16MiB", "eighth of the memory"),
+        ("long -o out --memory 16MiB", "--memory 16 MiB is too small: a sort needs at least 24 MiB"),
         ("r -o nowhere/out --datamation --memory 16MiB", "nowhere"),
         ("missing -o out", "missing"),
         ("d -o out", "d is a directory"),

@@ -70,6 +70,7 @@ mod regions;
 mod registry;
 mod remote;
 mod repair;
+mod reports;
 mod request;
 mod reserve;
 mod rows;
