@@ -24,8 +24,8 @@ Option: TypeAlias = bool | SupportsIndex | float | Name | Iterable[Name] | None
 
 
 SWITCHES = frozenset(
-    "ascii datamation delete detach dry_run existing merge no_checksum no_proof prefixed resume skewed split_keys"
-    " strict through_ssh unique update verify".split()
+    "ascii datamation delete detach dry_run existing merge no_checksum no_proof no_xattrs prefixed resume skewed"
+    " split_keys strict through_ssh unique update verify".split()
 )
 """Keywords whose flags take no value."""
 _NAMES = frozenset(("output", "identity", "summary", "files_from"))

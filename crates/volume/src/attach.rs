@@ -37,10 +37,15 @@ const MOMENT: Duration = Duration::from_millis(5);
 /// How long there is no new search after one has failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Tells other processes of this machine that there is a client. A client keeps it from one server to the next, which
+/// otherwise would take itself for alone.
+pub(crate) type Mark = Option<small::Locked>;
+
 /// Finds the server of a volume.
 pub(crate) trait Reach: Send + Sync {
     /// Returns the way there, and why the store of each slot is lost, if it is. The client reopens its files itself.
-    fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)>;
+    /// `mark` is that of the previous way, and stays if this fails.
+    fn reach(&self, has_open: bool, mark: &mut Mark) -> Result<(Way, Vec<Option<String>>)>;
 }
 
 /// On this machine: this process, if it can lock the manager's directory, or else the process that has it locked.
@@ -51,8 +56,8 @@ struct ByLock {
 }
 
 impl Reach for ByLock {
-    fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
-        reach(self, has_open)
+    fn reach(&self, has_open: bool, mark: &mut Mark) -> Result<(Way, Vec<Option<String>>)> {
+        reach(self, has_open, mark)
     }
 }
 
@@ -73,8 +78,7 @@ pub(crate) struct Attachment {
 /// The way to the server of a volume.
 pub(crate) enum Way {
     Here(Here),
-    /// The mark tells other processes of this machine that there are clients.
-    There(Connection, Mutex<Option<small::Locked>>),
+    There(Connection, Mutex<Mark>),
 }
 
 /// The server in this process. Fields are dropped in their order.
@@ -98,7 +102,7 @@ impl Attachment {
 
     /// Attaches to the server of the volume. Also returns why the store of each slot is lost, if it is.
     pub(crate) fn by(reach: Box<dyn Reach>, name: &str) -> Result<(Arc<Attachment>, Vec<Option<String>>)> {
-        let (way, lost) = reach.reach(false)?;
+        let (way, lost) = reach.reach(false, &mut None)?;
         let attachment = Attachment {
             name: name.into(),
             reach,
@@ -161,14 +165,15 @@ impl Attachment {
         if let Some((_, why)) = failed.as_ref().filter(|(at_ns, _)| is_new(*at_ns)) {
             return Err(Error::Refused(why.clone()));
         }
-        if let Way::There(_, mark) = old {
-            // Otherwise this process would count as another client.
-            mark.lock().unwrap_or_else(PoisonError::into_inner).take();
-        }
         let open = self.open().clone();
-        let (way, _) = self.reach.reach(!open.is_empty()).inspect_err(|why| {
-            *failed = Some((now_ns(), why.to_string()));
-        })?;
+        let reached = match old {
+            Way::There(_, mark) => {
+                let mut mark = mark.lock().unwrap_or_else(PoisonError::into_inner);
+                self.reach.reach(!open.is_empty(), &mut mark)
+            }
+            Way::Here(_) => self.reach.reach(!open.is_empty(), &mut None),
+        };
+        let (way, _) = reached.inspect_err(|why| *failed = Some((now_ns(), why.to_string())))?;
         for (inode, may_write) in open {
             let tell = |request| way.ask(&Ask::Manager(request), &[], &mut []);
             // If a file cannot be reopened, its next use fails.
@@ -215,18 +220,22 @@ fn twice(ask: &Ask) -> Twice {
 
 /// Serves the volume, or attaches to its server. Also returns why the store of each slot is lost, if it is. The client
 /// reopens its files itself.
-fn reach(by: &ByLock, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+fn reach(by: &ByLock, has_open: bool, mark: &mut Mark) -> Result<(Way, Vec<Option<String>>)> {
     let ByLock { name, meta, turns } = by;
     let watch = Stopwatch::start();
     loop {
         if let Some(lock) = place::try_lock(meta)? {
-            return serve(meta, lock, has_open);
+            // Otherwise this process would count as another client.
+            *mark = None;
+            return serve(meta, lock, has_open)
+                .inspect_err(|_| *mark = small::lock_shared(&meta.join(CLIENTS)).ok());
         }
-        let mark = small::lock_shared(&meta.join(CLIENTS))?;
+        // A process that only wants to become a client does not count yet.
+        let new = mark.is_none().then(|| small::lock_shared(&meta.join(CLIENTS))).transpose()?;
         if let Some((connection, lost)) = serve::connect(meta, name, turns)? {
-            return Ok((Way::There(connection, Mutex::new(Some(mark))), lost));
+            return Ok((Way::There(connection, Mutex::new(new.or_else(|| mark.take()))), lost));
         }
-        drop(mark);
+        drop(new);
         if watch.ns() > PATIENCE.as_nanos() as u64 {
             return Err(place::in_use(meta, name)?);
         }

@@ -2,7 +2,8 @@
 //!
 //! Model: any number of threads have requests under way. One of the waiting threads reads: its own answer straight into
 //! place, those of others into memory. There is no reader thread, which would have to wake the others.
-//! Invariant: a request is answered or fails within [`PATIENCE`].
+//! Invariant: a request is answered or fails within [`PATIENCE`]. Requests that were sent are still answered when no
+//! other can be sent: a server that ends in order answers all that it has read.
 //! Non-goals: reconnecting; see attach.rs.
 
 use std::collections::{HashMap, HashSet};
@@ -60,6 +61,9 @@ struct State {
     /// Requests whose answers another thread may read.
     waiting: HashSet<u64>,
     arrived: HashMap<u64, (Vec<u8>, Vec<u8>)>,
+    /// No more requests can be sent.
+    is_shut: bool,
+    /// No more answers come.
     is_broken: bool,
     /// It ended while a request waited, because the peer was silent.
     is_silent: bool,
@@ -76,7 +80,8 @@ impl Connection {
     /// A connection over these two directions.
     pub(crate) fn new(name: &str, from: Box<dyn Receive>, to: Box<dyn Write + Send>) -> Connection {
         let (waiting, arrived) = (HashSet::new(), HashMap::new());
-        let state = State { from: Some(from), waiting, arrived, is_broken: false, is_silent: false };
+        let state =
+            State { from: Some(from), waiting, arrived, is_shut: false, is_broken: false, is_silent: false };
         let out = Mutex::new(Out { to, last: 0 });
         let name = name.into();
         Connection { name, quit: None, silence: None, out, state: Mutex::new(state), changed: Condvar::new() }
@@ -92,7 +97,12 @@ impl Connection {
         Connection { silence: Some(Box::new(silence)), ..self }
     }
 
-    /// Whether the connection has ended.
+    /// Whether requests can be sent, as far as is known.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.state().is_shut
+    }
+
+    /// Whether no more answers come.
     pub(crate) fn is_broken(&self) -> bool {
         self.state().is_broken
     }
@@ -144,7 +154,7 @@ impl Connection {
         let number = out.last;
         {
             let mut state = self.state();
-            if state.is_broken {
+            if state.is_shut {
                 return Err(Failure::Unsent);
             }
             state.waiting.insert(number);
@@ -156,14 +166,16 @@ impl Connection {
                 Err(Failure::Told(Error::Refused(format!("{} cannot be asked: {e}", self.name))))
             }
             Err(_) => {
-                self.break_off(&mut self.state());
+                let mut state = self.state();
+                state.is_shut = true;
+                state.waiting.remove(&number);
                 Err(Failure::Unsent)
             }
         }
     }
 
     fn break_off(&self, state: &mut State) {
-        state.is_broken = true;
+        (state.is_shut, state.is_broken) = (true, true);
         self.changed.notify_all();
     }
 

@@ -139,7 +139,7 @@ impl Mirror {
         let mut state = self.state();
         loop {
             match &*state {
-                State::Open(connection, boot) if !connection.is_broken() => {
+                State::Open(connection, boot) if connection.is_open() => {
                     return Ok((Arc::clone(connection), boot.clone()));
                 }
                 State::Closed(until_ns, why) if now_ns() < *until_ns => return Err(why.clone()),

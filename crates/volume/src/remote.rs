@@ -18,7 +18,7 @@ use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_wire::{Client, Host, Id, Link};
 
 use crate::alone::Watch;
-use crate::attach::{Reach, Way};
+use crate::attach::{Mark, Reach, Way};
 use crate::callers::{Caller, Turns};
 use crate::connection::{Connection, Failure};
 use crate::forward::Forward;
@@ -157,7 +157,7 @@ pub(crate) struct RemoteManager {
 
 impl Reach for RemoteManager {
     /// A client with open files waits a while for a node that was restarted, but not for one that is silent.
-    fn reach(&self, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+    fn reach(&self, has_open: bool, _: &mut Mark) -> Result<(Way, Vec<Option<String>>)> {
         let Location { node, directory } = &self.place;
         let directory = directory.display().to_string();
         let request = match self.work {
@@ -346,7 +346,7 @@ impl RemoteStore {
 impl State {
     /// The connection, if there is one; an error if the store is being left alone.
     fn open(&self) -> Result<Option<Arc<Connection>>> {
-        if let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_broken()) {
+        if let Some(connection) = self.connection.as_ref().filter(|connection| connection.is_open()) {
             return Ok(Some(Arc::clone(connection)));
         }
         match self.down.as_ref().filter(|(until_ns, _)| now_ns() < *until_ns) {

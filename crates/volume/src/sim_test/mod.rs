@@ -22,7 +22,7 @@ use thalweg_api::VolumeEntry;
 use thalweg_base::rng::{Rng, seeds};
 
 use crate::alone::{OpenVolume, Watch};
-use crate::attach::{Attachment, Reach, Way};
+use crate::attach::{Attachment, Mark, Reach, Way};
 use crate::callers::Turns as Connections;
 use crate::check::check;
 use crate::client::Client;
@@ -70,7 +70,7 @@ struct World {
 struct ByPort(Arc<Port>, Connections);
 
 impl Reach for ByPort {
-    fn reach(&self, _has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+    fn reach(&self, _has_open: bool, _: &mut Mark) -> Result<(Way, Vec<Option<String>>)> {
         let (connection, attached) =
             self.0.connect("the manager", MANAGER, &network::request(), self.1.next())?;
         Ok((Way::There(connection, Default::default()), attached.lost))
