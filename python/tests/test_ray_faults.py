@@ -96,7 +96,7 @@ def test_no_key_stays_where_ray_has_killed_its_actor(machines: Any, place: Path)
 
     import thalweg.ray
 
-    # Those of the last test are gone when the keeper has noticed that their actors are.
+    # What remains of the last test goes when its processes have ended.
     eventually(lambda: not left(), seconds=10)
     cluster = thalweg.ray.cluster(1, memory="256MiB", data=place, timeout=60)
     assert len(left()) == 2

@@ -58,6 +58,8 @@ _IDLE_LOOKS = 4
 _OTHER_CALLS = 8
 """Calls of programs that a keeper carries out at a time, beside one of each supervisor."""
 _ANSWER_SECONDS = 5.0
+_END_SECONDS = 60.0
+"""How long a cluster may take to end. A keeper whose machine is lost ends it when Ray has restarted the keeper."""
 
 _PORT_MAX = 65535
 _MEMORY_MIN = 40 << 20
@@ -610,10 +612,18 @@ def _ended(name: str) -> bool:
     shutil.rmtree(place, ignore_errors=True)
     if keeper is None:
         return False
-    # It does not answer, but ends.
-    with contextlib.suppress(ray.exceptions.RayActorError):
-        ray.get(keeper.stop.options(max_task_retries=0).remote())
-    _wait_for_end(ray, time.monotonic() + _ANSWER_SECONDS, name)
+    end = time.monotonic() + _END_SECONDS
+    while keeper is not None:
+        if time.monotonic() > end:
+            raise RayError(
+                f"the cluster '{name}' has not ended: Ray has not restarted the actor 'thalweg:{name}' within"
+                f" {_END_SECONDS:.0f} s; end it when Ray has a machine for it: thalweg.ray.down('{name}')"
+            )
+        # It does not answer, but ends. Nor does one whose machine is lost: that one has to be asked again.
+        with contextlib.suppress(ray.exceptions.RayActorError):
+            ray.get(keeper.stop.options(max_task_retries=0).remote())
+        _wait_for_end(ray, time.monotonic() + _AGAIN_SECONDS, name)
+        keeper = _actor(ray, name)
     return True
 
 

@@ -3,10 +3,8 @@
 //! Non-goals: what the ends of a river do with records.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use thalweg_api::{JobAttempt, JobRequest, JobSpec, ServiceRequest};
-use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{Error, Result};
 use thalweg_river::core::Fault;
 use thalweg_river::{Connection, Error as RiverError, Inlet, Outlet};
@@ -15,12 +13,8 @@ use thalweg_wire::Link;
 use crate::node::Node;
 use crate::participations::Place;
 
-/// How long the links of a node that ends may outlive its streams: less than the coordinator waits for causes.
-const ENDS_SECONDS: f64 = 0.4;
-/// How often that is looked at.
-const MOMENT: Duration = Duration::from_millis(20);
-
-/// Names the host of a river's lost end: its number would mean nothing to a reader.
+/// Names the host of a river's lost end: its number would mean nothing to a reader. The host may only have aborted its
+/// streams since it misses another one itself, and then reports so.
 pub(crate) fn named(why: Error, hosts: &[String]) -> Error {
     let Error::River(river) = &why else { return why };
     let Some(place) = river.missed() else { return why };
@@ -47,19 +41,6 @@ impl Links {
             (now.0 - before.0, now.1 - before.1)
         };
         self.0.iter().map(since).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
-    }
-
-    /// The same failure, but without the place of a node whose links all stay open: it aborted its streams, and reports
-    /// itself which node it misses. A node that ends aborts its streams a moment before its links close.
-    pub(crate) fn missed(&self, why: Error, hosts: &[String]) -> Error {
-        let Error::Gone(text, Some(place)) = why else { return why };
-        let with_it = |(link, _): &&(Arc<Link>, _)| hosts.get(place).is_some_and(|host| link.peer() == host);
-        let stand = || self.0.iter().filter(with_it).all(|(link, _)| link.is_open());
-        let watch = Stopwatch::start();
-        while stand() && watch.seconds() < ENDS_SECONDS {
-            std::thread::park_timeout(MOMENT);
-        }
-        Error::Gone(text, (!stand()).then_some(place))
     }
 }
 
@@ -109,29 +90,6 @@ pub(crate) fn join(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_is_missed_over_a_link_that_stands_is_not_the_cause() {
-        let (near, far) = thalweg_wire::pair(thalweg_wire::Terms::default()).unwrap();
-        let hosts = ["n1", near.peer()].map(String::from);
-        let links = Links(vec![(Arc::new(near), (0, 0))]);
-        let missed = || match links.missed(Error::Gone("it has gone".into(), Some(1)), &hosts) {
-            Error::Gone(_, place) => place,
-            other => panic!("{other}"),
-        };
-        assert_eq!(missed(), None);
-        let link = &links.0[0].0;
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::park_timeout(2 * MOMENT);
-                far.close();
-                while link.is_open() {
-                    let _ = link.accept();
-                }
-            });
-            assert_eq!(missed(), Some(1), "whose link closes a moment later");
-        });
-    }
 
     #[test]
     fn what_has_gone_is_told_by_the_name_of_its_host() {
