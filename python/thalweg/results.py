@@ -448,6 +448,8 @@ class PumpReceipt(Object):
     """The end that was read."""
     dest: PumpEnd
     """The end that was written."""
+    onward: tuple[PumpEnd, ...]
+    """Further ends that were written: hosts of a chain, in its order. Each has sent on to the next what it received."""
     limited_seconds: float
     """Seconds, summed over the lanes, spent waiting for ``limit``."""
     bottleneck: str

@@ -146,6 +146,9 @@ pub struct PumpReceipt {
     pub source: PumpEnd,
     /// The end that was written.
     pub dest: PumpEnd,
+    /// Further ends that were written: hosts of a chain, in its order. Each has sent on to the next what it received.
+    #[serde(default)]
+    pub onward: Vec<PumpEnd>,
     /// Seconds, summed over the lanes, spent waiting for `--limit`.
     pub limited_seconds: f64,
     /// What the lanes spent most of their time on, and the share of it.
@@ -329,6 +332,10 @@ pub struct PumpRequest {
     pub dest: Option<String>,
     /// The host that it sends to, and the destination there, if it sends.
     pub to: Option<(String, String)>,
+    /// The hosts to which the first destination sends on, each to the next. `Some` also of the last of a chain, which
+    /// has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub onward: Option<Vec<String>>,
     /// How to reach that host, if ssh started both ends.
     pub meeting: Option<SshMeeting>,
     /// Lanes.

@@ -257,7 +257,8 @@ If two of them have an entry of the same name for it, the one that is typed firs
 than a file, and a line names the other; directories of the same name become one.
 
 HOST:/PATH is a path on a host of the cluster, accessed as the user that its node runs as; all SOURCEs are on one \
-host. Between two hosts the data goes directly from one to the other. HOST:null: and HOST:zero:SIZE are such ends too, \
+host. Between two hosts the data goes directly from one to the other. DEST may name several hosts, as in \
+n[1-32],!n7:/PATH; each sends on to the next what it receives. HOST:null: and HOST:zero:SIZE are such ends too, \
 and --no-disk SIZE HOST:null: measures a link. A file whose name has a colon before its first slash is written ./a:b.
 
 ssh://[USER@]HOST[:PORT]/PATH is a path on a host that ssh reaches, where ssh starts thalweg; the other end is here, \
@@ -269,8 +270,8 @@ relative to the user's home directory there.
 Either end may be a stream: '-' is standard input or output, and pipes and devices are named like files. zero:SIZE is \
 a SOURCE of SIZE zero bytes; null: is a DEST that discards everything.
 
-Permissions, times, owners where that is allowed, symbolic links, hard links and holes are copied; access control \
-lists and extended attributes are not. In a tree, pipes, sockets and devices are skipped and counted. A SOURCE that is \
+Permissions, times, owners where that is allowed, access control lists and other extended attributes, symbolic links, \
+hard links and holes are copied. In a tree, pipes, sockets and devices are skipped and counted. A SOURCE that is \
 a symbolic link is followed, links inside a tree are not.
 
 A file appears under its name only when it is complete, and a tree that did not exist before only when all of it is \

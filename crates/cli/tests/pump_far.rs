@@ -266,6 +266,122 @@ fn a_signal_says_so_whatever_waits_for_the_other_end() {
     assert!(!refused.err.contains("--resume"), "nothing is kept: {refused:?}");
 }
 
+/// Gives each node of the lab a directory of its own at `place/far`: `place/far-n1` and so on.
+fn apart(lab: &Lab, place: &Place) -> Vec<u32> {
+    let status: ClusterReport = from_json(&lab.run(&["cluster", "status", "--json"]).out).unwrap();
+    let pids: Vec<u32> = status.hosts.iter().map(|host| host.status.as_ref().unwrap().pid).collect();
+    for (host, pid) in status.hosts.iter().map(|host| &host.host).zip(&pids) {
+        let own = format!("far-{host}");
+        place
+            .shell(&format!("mkdir -p far {own} && nsenter -t {pid} -m mount --bind $PWD/{own} $PWD/far"))
+            .is_done();
+    }
+    pids
+}
+
+/// In a chain each host has what the source has, and every link carries it once.
+#[test]
+fn one_source_goes_to_several_hosts_and_each_sends_on() {
+    let Some((lab, place)) = prepared("4") else { return };
+    place.shell(OF_EVERYTHING).is_done();
+    let pids = apart(&lab, &place);
+    let tree = place.0.join("tree");
+    let is_at = |hosts: &[&str], name: &str| {
+        hosts.iter().for_each(|host| are_same(&tree, &place.0.join(format!("far-{host}/{name}"))));
+    };
+    let pump = |args: &[&str]| pump(&lab, &place, args);
+    let far = |hosts: &str, name: &str| at(hosts, &place, &format!("far/{name}"));
+
+    let before = ["n1", "n2", "n3"].map(|host| lab.carried(host));
+    let told = receipt(&pump(&["tree", &far("n[1-3]", "one"), "--json", "--verify", "--streams", "2"]));
+    is_at(&["n1", "n2", "n3"], "one");
+    assert!(told.holds && told.proved && told.verified && told.left_out == 0, "{told:?}");
+    let ends: Vec<_> =
+        [&told.dest].into_iter().chain(&told.onward).map(|end| (&*end.host, end.pid)).collect();
+    assert_eq!(ends, [("n1", pids[0]), ("n2", pids[1]), ("n3", pids[2])]);
+    let sent = told.link.unwrap().sent_bytes;
+    for (host, before) in ["n1", "n2", "n3"].into_iter().zip(before) {
+        // What a host receives, and sends on.
+        let (inc, out) = (lab.carried(host).0 - before.0, lab.carried(host).1 - before.1);
+        assert!(is_within(0.08, inc, sent), "{host} received {inc} bytes, {sent} were sent");
+        assert!(host == "n3" || is_within(0.08, out, sent), "{host} sent {out} bytes on, {sent} were sent");
+    }
+
+    // From a host to all others; what is listed twice gets it once.
+    place.shell("cp -a tree far-n4/tree").is_done();
+    let told = receipt(&pump(&[&far("n4", "tree"), &far("!n4,n1,n2,n3,n2", "two"), "--json"]));
+    is_at(&["n1", "n2", "n3"], "two");
+    assert_eq!((&*told.source.host, told.onward.len(), told.holds), ("n4", 2, true));
+    // A file, a stream and nothing.
+    place.shell("$T gen 100k records -q").is_done();
+    pump(&["records", &far("n3,n1", "records"), "-q"]).is_done();
+    place
+        .shell("cmp records far-n1/records && cmp records far-n3/records && ! test -e far-n2/records")
+        .is_done();
+    let shown = pump(&["--no-disk", "50MB", "n[1-2]:null:"]);
+    assert!(shown.is_done().contains("nothing at n2"), "{shown:?}");
+    // What is not there any more is deleted everywhere.
+    place.shell("rm -r tree/many far-n4/tree/many").is_done();
+    pump(&["tree/", &far("n[1-3]", "one"), "-q", "--delete"]).is_done();
+    is_at(&["n1", "n2", "n3"], "one");
+    // An entry that cannot be read is left out everywhere.
+    let report = pump(&["tree/", "gone", &far("n[1-2]", "one"), "--json"]);
+    assert_eq!(report.status, Some(4), "{report:?}");
+    assert_eq!(from_json::<PumpReceipt>(&report.out).unwrap().errors.len(), 1);
+
+    for (args, said) in [
+        (vec!["tree", &far("n[1-2]", "one"), "--resume"], "several hosts sends the same to each"),
+        (vec!["tree", &far("n[1-2]", "one"), "--compare", "content"], "several hosts sends the same to each"),
+        (vec![&*far("n2", "one"), &far("n[1-2]", "three")], "n2 has the sources"),
+        (vec!["tree", &far("n[1-9]", "one")], "n5"),
+        (vec!["tree", &far("n[1", "one")], "the bracket has no end"),
+    ] {
+        pump(&args).is_refused(&[said]);
+    }
+}
+
+#[test]
+fn what_fails_at_one_of_several_hosts_ends_the_transfer_and_is_told_with_its_name() {
+    let Some((lab, place)) = prepared("3") else { return };
+    apart(&lab, &place);
+    let far = at("n[1-3]", &place, "far/out");
+    let has_no_name = || {
+        place.shell("! ls far-n1/out far-n2/out far-n3/out 2>/dev/null | grep .").is_done();
+    };
+    // The destination is not the same thing.
+    place.shell("mkdir -p tree/d far-n3/out").is_done();
+    pump(&lab, &place, &["tree", &far])
+        .is_refused(&["n3", "the destination is not what it is at the host before"]);
+    // The refusal may arrive before that node has removed what it began.
+    until("nothing to be left", || place.shell("rmdir far-n3/out").status == Some(0));
+    place.shell("touch far-n2/file").is_done();
+    pump(&lab, &place, &["in", &at("n[1-3]", &place, "far/file/x")]).is_refused(&["n1", "far/file"]);
+    // One is killed, and one is cut off.
+    let args: Vec<&str> = [&["pump", "in", &far][..], &SLOWLY].concat();
+    let begun = || {
+        let running = Running::start(lab.command(&args).current_dir(&place.0));
+        until("a part of it is at n3", || {
+            let bytes = place.shell("cat far-n3/.out.* | wc -c").out;
+            bytes.trim().parse::<u64>().unwrap_or(0) > 4 << 20
+        });
+        (running, Instant::now())
+    };
+    let (running, since) = begun();
+    lab.call("cut", &["n2", "n3"]);
+    is_told(&place, running, since, &["n1: ", "n3"]);
+    lab.call("heal", &[]);
+    has_no_name();
+    let (running, since) = begun();
+    lab.call("kill", &["n3"]);
+    is_told(&place, running, since, &["n1: ", "n3"]);
+    has_no_name();
+    // The node that is gone is told at the beginning, too.
+    pump(&lab, &place, &["in", &far]).is_refused(&["n1: ", "n3"]);
+    has_no_name();
+    pump(&lab, &place, &["in", &at("n[1-2]", &place, "far/out"), "-q"]).is_done();
+    place.shell("cmp in far-n1/out && cmp in far-n2/out").is_done();
+}
+
 #[test]
 fn a_cut_link_and_a_frozen_node_are_told_in_time() {
     let Some((lab, place)) = prepared("2") else { return };

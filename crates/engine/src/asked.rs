@@ -194,6 +194,14 @@ pub enum Asked {
     /// The sources of a transfer are on several hosts.
     #[error("all sources of a transfer must be on one host; run one transfer for each host")]
     SourcesOnHosts,
+    /// A list of hosts cannot be understood.
+    #[error("{0}")]
+    Hosts(String),
+    /// The host of the sources is one of the destinations.
+    #[error(
+        "{0} has the sources; leave it out of the hosts that they go to, as in '!{0}:/PATH', which is all others"
+    )]
+    SourceInChain(String),
     /// A node does not understand this endpoint of a transfer.
     #[error("'{0}' is not an end of a transfer that a node knows")]
     NotAnEnd(String),

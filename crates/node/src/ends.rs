@@ -41,16 +41,16 @@ pub(crate) trait Initiator: Transport {
     fn begin(&self, request: &TransferRequest) -> thalweg_wire::Result<Streams>;
 }
 
-/// Sends files from here to the other end.
+/// Sends files from here to the other end, which sends them on to further hosts.
 pub(crate) fn push(
     transport: &dyn Initiator,
-    dest: String,
+    (dest, onward): (String, Option<Vec<String>>),
     options: &PumpOptions,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
     let (tree, fallback) = ends::tree(options)?;
     let transfer = ends::sources(options, &*tree)?;
-    let request = PumpRequest { dest: Some(dest), ..request(transport, options, Vec::new()) };
+    let request = PumpRequest { dest: Some(dest), onward, ..request(transport, options, Vec::new()) };
     let control = transport.begin(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
     let sent = send(&transfer, transport, control, &tree, progress);
     if sent.is_err() && progress.cancelled().is_some() {
@@ -77,7 +77,7 @@ pub(crate) fn pull(
     let asked = paths_of(options);
     let asked =
         Requested { paths: &asked, resume: options.resume, strict: options.strict, choice: &options.choice };
-    let received = receive(&dest, Some(&asked), transport, control, &tree, progress);
+    let received = receive(&dest, Some(&asked), (transport, control), (None, false), &tree, progress);
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
@@ -156,6 +156,7 @@ pub(crate) fn request(transport: &dyn Initiator, options: &PumpOptions, sources:
         sources,
         dest: None,
         to: None,
+        onward: None,
         meeting: None,
         streams: options.streams.map_or(0, |streams| streams as u32),
         limit: options.limit,

@@ -4,6 +4,7 @@
 //! client reads, n1 writes       client ==lanes==> n1
 //! n1 reads, client writes       client <==lanes== n1
 //! n1 reads, n2 writes           client --asks--> n1 ==lanes==> n2
+//! several write                 client ==lanes==> n1 ==lanes==> n2 ==lanes==> n3
 //! ```
 //!
 //! Model: the initiator opens a link for the control stream and one for each lane, so that each lane's thread receives
@@ -11,9 +12,11 @@
 
 use std::path::Path;
 
-use thalweg_api::{PumpReceipt, TransferRequest};
-use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions};
-use thalweg_transfer::FRAME_BYTES;
+use thalweg_api::{PumpChoice, PumpCompare, PumpReceipt, TransferRequest};
+use thalweg_base::host_list;
+use thalweg_engine::{Asked, Endpoint, Error, Progress, PumpOptions};
+use thalweg_transfer::{FRAME_BYTES, Refused};
+use thalweg_wire::cluster::HOSTS_MAX;
 use thalweg_wire::{Client, message};
 
 use crate::ends::{Result, follow, no_link, pull, push, request, word_of, word_over_ssh, words_of};
@@ -27,7 +30,9 @@ pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Resu
     let from = sources_host(options)?;
     match (from, &options.dest) {
         (None, Endpoint::Host(host, end)) => {
-            push(&ToNode::new(client.credentials(), client.file(), host)?, word_of(end)?, options, progress)
+            let (host, onward) = chain(&client, host, options)?;
+            let transport = ToNode::new(client.credentials(), client.file(), &host)?;
+            push(&transport, (word_of(end)?, onward), options, progress)
         }
         (Some(host), Endpoint::Host(to, end)) => between(&client, &host, to, end, options, progress),
         (Some(host), _) => pull(&ToNode::new(client.credentials(), client.file(), &host)?, options, progress),
@@ -48,6 +53,29 @@ fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
     }
 }
 
+/// The first host of a list, and those that it sends on to.
+fn chain(client: &Client, list: &str, options: &PumpOptions) -> Result<(String, Option<Vec<String>>)> {
+    let wrong = |why| Error::from(Asked::Hosts(why));
+    let hosts = match list.contains([',', '[', '!', '@']) {
+        false => vec![find(client.file(), list)?.name.clone()],
+        true => {
+            let listed = host_list::expand(list, HOSTS_MAX).map_err(wrong)?;
+            client.hosts(&listed)?.into_iter().map(|host| host.name).collect()
+        }
+    };
+    let mut hosts = hosts.into_iter();
+    let first = hosts.next().expect("a list without hosts is refused");
+    let onward: Vec<String> = hosts.collect();
+    if onward.is_empty() {
+        return Ok((first, None));
+    }
+    let PumpChoice { dry_run, update, existing, compare, .. } = &options.choice;
+    if options.resume || *dry_run || *update || *existing || *compare != PumpCompare::Nothing {
+        return Err(thalweg_transfer::Error::from(Refused::SeveralHosts).into());
+    }
+    Ok((first, Some(onward)))
+}
+
 /// Asks one host to send to another, or to copy files between its own directories.
 fn between(
     client: &Client,
@@ -57,16 +85,19 @@ fn between(
     options: &PumpOptions,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
-    find(client.file(), to)?;
+    let (to, onward) = chain(client, to, options)?;
+    if onward.iter().flatten().any(|other| other == host) || (onward.is_some() && to == host) {
+        return Err(Asked::SourceInChain(host.into()).into());
+    }
     let transport = ToNode::new(client.credentials(), client.file(), host)?;
     let mut request = request(&transport, options, words_of(options)?);
     match (host == to, word_of(end)?) {
         (true, word) => request.dest = Some(word),
-        (false, word) => request.to = Some((to.to_string(), word)),
+        (false, word) => (request.to, request.onward) = (Some((to.clone(), word)), onward),
     }
     let (_out, inc) = transport.open(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
     let hearing = message::Reader::new(inc, host, FRAME_BYTES).map_err(no_link)?;
-    follow(hearing, &transport, to, progress)
+    follow(hearing, &transport, &to, progress)
 }
 
 /// Copies files between this machine and one reached by ssh.
@@ -82,7 +113,7 @@ pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progres
     let mut remote = RemoteEnd::start(how, host)?;
     let (channel, greeting) = remote.hear(progress)?;
     let moved = remote.meet(channel, &greeting).and_then(|transport| match dest {
-        Some(dest) => push(&transport, dest, options, progress),
+        Some(dest) => push(&transport, (dest, None), options, progress),
         None => pull(&transport, options, progress),
     });
     outcome(moved, &mut [remote], progress)

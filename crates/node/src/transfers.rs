@@ -10,17 +10,18 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{
-    Note, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, ServiceRequest, TransferRequest, from_json,
-    to_json,
+    ClusterFile, Note, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, ServiceRequest, TransferRequest,
+    from_json, to_json,
 };
 use thalweg_engine::{Asked, Endpoint, Error, Progress, PumpOptions, ends};
 use thalweg_pump::Unwatched;
-use thalweg_transfer::{Route, Transport, receive, send};
+use thalweg_transfer::{Onward, Route, Transport, receive, send};
 use thalweg_wire::{
-    ClusterError, Host, Incoming, Link, LinkError, Outgoing, Peer, Service, Streams, What, message,
+    ClusterError, Credentials, Host, Incoming, Link, LinkError, Outgoing, Peer, Service, Streams, What,
+    message,
 };
 
-use crate::ends::{LOOK, Result, end_of, push, route_of};
+use crate::ends::{Initiator, LOOK, Result, end_of, no_link, push, route_of};
 use crate::ssh_between::introduced;
 use crate::to_node::ToNode;
 
@@ -50,6 +51,12 @@ impl TransferService {
     /// The service on this host.
     pub fn new(host: &Arc<Host>) -> TransferService {
         TransferService { host: Some(host.clone()), ..TransferService::default() }
+    }
+
+    /// What this node needs to reach other nodes, if it has it.
+    fn cluster(&self) -> Option<(Arc<Credentials>, ClusterFile)> {
+        let host = self.host.as_ref()?;
+        Some((host.credentials()?, host.cluster_file()?))
     }
 
     /// Waits until no transfer runs, at most for `patience`.
@@ -223,9 +230,25 @@ fn take_part(
     }
     // The other end learns the outcome from the transfer itself.
     if request.dest.is_some() {
-        match ends::dest(&options, &*tree) {
+        let cluster = service.cluster();
+        let next = || -> Result<_> {
             // The source names the destination itself.
-            Ok(dest) => Ok(receive(&dest, None, &transport, (out, inc), &tree, &Unwatched)?),
+            let dest = ends::dest(&options, &*tree)?;
+            let Some([next, rest @ ..]) = request.onward.as_deref() else { return Ok((dest, None)) };
+            let (credentials, file) = cluster.as_ref().ok_or(ClusterError::NoIdentity)?;
+            let next = ToNode::new(credentials, file, next)?;
+            let request = PumpRequest { id: next.id(), onward: Some(rest.to_vec()), ..request.clone() };
+            let control = next.begin(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
+            Ok((dest, Some((next, control))))
+        };
+        match next() {
+            Ok((dest, next)) => {
+                let (next, control) = next.unzip();
+                let onward = next.as_ref().zip(control);
+                let onward = onward.map(|(transport, control)| Onward { transport, control });
+                let onward = (onward, request.onward.is_some());
+                Ok(receive(&dest, None, (&transport, (out, inc)), onward, &tree, &Unwatched)?)
+            }
             Err(why) => refuse(out, why),
         }
     } else {
@@ -309,16 +332,14 @@ fn both_ends(
                 shown.cancel(SIGTERM);
             }
         });
-        let cluster = || {
-            let host = service.host.as_ref()?;
-            Some((host.credentials()?, host.cluster_file()?))
-        };
+        let cluster = || service.cluster();
+        let onward = || request.onward.clone();
         let moved = match (&request.to, &met) {
             (None, _) => thalweg_engine::pump(options, &progress),
-            (Some((_, dest)), Some(transport)) => push(transport, dest.clone(), options, &progress),
+            (Some((_, dest)), Some(transport)) => push(transport, (dest.clone(), None), options, &progress),
             (Some((host, dest)), None) => match cluster() {
                 Some((credentials, file)) => ToNode::new(&credentials, &file, host)
-                    .and_then(|transport| push(&transport, dest.clone(), options, &progress)),
+                    .and_then(|transport| push(&transport, (dest.clone(), onward()), options, &progress)),
                 None => Err(ClusterError::NoIdentity.into()),
             },
         };

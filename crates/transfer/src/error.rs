@@ -45,6 +45,12 @@ pub enum Error {
     /// The directory of an entry could not be created, and was left out.
     #[error("{}: its directory was left out", .0.display())]
     NoDirectory(PathBuf),
+    /// The next host of a chain names the sources otherwise, or takes another number of lanes.
+    #[error(
+        "at {0} the destination is not what it is at the host before, such as a directory only at one of them; make it \
+         the same everywhere, or run one transfer for each host"
+    )]
+    Differs(String),
     /// The data that was written is not the data that was read.
     #[error(
         "{}: {} has checksum {written:032x}, and the data read from the source {read:032x}; no file has that name \

@@ -274,6 +274,16 @@ impl<'w> Peer<'w> {
         }
     }
 
+    /// Waits until the peer has been told of a failure, as [`Peer::attend`] does within a moment.
+    pub(crate) fn wait_until_told(&self) {
+        let waited = Stopwatch::start();
+        while self.out.lock().expect("no lane panics").stream.is_some()
+            && waited.seconds() < 2.0 * ECHO_SECONDS
+        {
+            std::thread::park_timeout(LOOK);
+        }
+    }
+
     /// Ends all streams, with the reason.
     pub(crate) fn give_up(&self, verdict: &PumpVerdict) {
         let stream = self.out.lock().expect("no lane panics").stream.take();

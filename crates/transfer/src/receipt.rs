@@ -62,6 +62,7 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
         bottleneck: bottleneck(job, took, [waited_read, waited_write, limited_seconds]),
         source,
         dest,
+        onward: Vec::new(),
         limited_seconds,
         link: None,
         backend: shared.dest.io().name().into(),

@@ -38,6 +38,7 @@ use crate::message::{Message, Offer, RANGES, Tail, is_bare};
 use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
 use crate::refused::Refused;
+use crate::relay::{Onward, Relay, RelayLane};
 use crate::roots::{self, To, Transfer};
 use crate::shared::{OneMore, Shared, count};
 use crate::sink::SinkLane;
@@ -71,11 +72,12 @@ pub struct Requested<'p> {
 
 /// Receives everything from the other end into the destination. The source chooses the options. The receipt is that of
 /// this end, with the source's checksum. `asked` is the transfer that this end requested; it then accepts nothing else.
+/// `onward` is a host to which everything is sent on. With `chained`, an error of one entry ends the transfer.
 pub fn receive(
     dest: &To,
     asked: Option<&Requested<'_>>,
-    transport: &dyn Transport,
-    control: Streams,
+    (transport, control): (&dyn Transport, Streams),
+    (onward, chained): (Option<Onward<'_>>, bool),
     tree: &Arc<dyn Tree>,
     watch: &dyn Watch,
 ) -> Result<PumpReceipt> {
@@ -83,42 +85,41 @@ pub fn receive(
     host::allow_open_files(u64::MAX);
     let (far, mut inc) =
         (Arc::new(Peer::new(transport, control.0, false)), Control::new(transport, control.1)?);
-    let refused = |e: &Error| far.give_up(&e.verdict());
+    let onward = onward.map(Relay::new).transpose()?;
+    let (relay, mut said) = onward.map_or((None, None), |(relay, said)| (Some(relay), Some(said)));
+    let refused = |e: &Error| {
+        far.give_up(&e.verdict());
+        relay.iter().for_each(|relay| relay.peer.give_up(&e.verdict()));
+    };
     let offer = match inc.next().inspect_err(refused)? {
         Some(Message::Offer(offer)) => offer,
         _ => return Err(inc.refusal()),
     };
-    let choice = Choice::of(&offer.choice).map_err(Error::from).inspect_err(refused)?;
-    let transfer = Transfer {
-        resume: offer.resume,
-        verify: offer.verify,
-        hashing: offer.hashing,
-        strict: offer.strict,
-        choice,
-        ..Transfer::new(Vec::new(), dest.clone())
-    };
+    let transfer = offered(dest, &offer, chained).inspect_err(refused)?;
     let lanes = if is_in_order(&transfer) { 1 } else { (offer.lanes as usize).clamp(1, LANES_MAX) };
-    let look = || {
-        if let Some(Requested { paths, resume, strict, choice }) = asked {
-            roots::check_asked(paths, &offer.roots, &transport.peer())?;
-            let told = Choice::told(choice);
-            if (*resume, *strict, &told) != (offer.resume, offer.strict, &offer.choice) {
-                return Err(Error::protocol(transport.peer()));
-            }
-        }
+    let mut look = || {
+        asked.map_or(Ok(()), |asked| asked.check(&offer, &transport.peer()))?;
         let roots = roots::look_at_offer(&**tree, dest, &offer, &transport.peer())?;
         let job =
             Job { transfer: &transfer, source: tree, dest: tree, watch, roots, lanes, part: Part::Sink };
         let shared = job.shared(Pool::new(FRAME_BYTES, lanes * READ_BACK_BLOCKS)?, None)?;
-        Ok((job, shared))
+        let names = job.roots.roots.iter().map(|root| root.there.clone()).collect::<Vec<_>>();
+        if let (Some(relay), Some(said)) = (&relay, &mut said) {
+            relay.agree(said, &offer, (lanes, &names))?;
+        }
+        Ok((job, shared, names))
     };
-    let (job, shared) = look().inspect_err(refused)?;
-    let taken = perform(&job, &shared, &far, inc, &offer);
+    let (job, shared, names) = look().inspect_err(refused)?;
+    let take = || perform(&job, &shared, (&far, relay.as_ref()), inc, (offer.total, names));
+    let taken = match (&relay, said) {
+        (Some(relay), Some(said)) => relay.along(&shared, said, take),
+        _ => take(),
+    };
     let first = shared.error.lock().expect("no lane panics").take();
     let sync_seconds = match first.map_or(taken, Err) {
         Ok(seconds) => seconds,
         Err(e) => {
-            far.give_up(&e.verdict());
+            refused(&e);
             job.leave(&shared, &e);
             return Err(e);
         }
@@ -126,24 +127,61 @@ pub fn receive(
     let cpu_seconds = process::usage().cpu_seconds - cpu_before;
     let mut ours = receipt(&job, &shared, &Took { seconds: clock.seconds(), sync_seconds, cpu_seconds });
     ours.link = Some(link(&far));
+    let theirs = far.verdict().and_then(|verdict| verdict.receipt.clone());
+    let theirs = theirs.ok_or_else(|| Error::protocol(transport.peer())).inspect_err(refused)?;
+    if let Some(relay) = &relay {
+        ours.onward = relay.receipts(&theirs).inspect_err(refused)?;
+    }
     far.tell_lists(&shared)?;
     far.end(&PumpVerdict::done(ours.clone()))?;
-    let Some(theirs) = far.verdict().and_then(|verdict| verdict.receipt.clone()) else {
-        return Err(Error::protocol(transport.peer()));
-    };
     let both = merged(theirs, ours, transport.peer(), false);
     Ok(PumpReceipt { errors: shared.left_out.list.take(), items: shared.deleter.items.take(), ..both })
+}
+
+impl Requested<'_> {
+    /// An error if something else is offered.
+    fn check(&self, offer: &Offer, peer: &str) -> Result<()> {
+        let Requested { paths, resume, strict, choice } = self;
+        roots::check_asked(paths, &offer.roots, peer)?;
+        match (*resume, *strict, &Choice::told(choice)) == (offer.resume, offer.strict, &offer.choice) {
+            true => Ok(()),
+            false => Err(Error::protocol(peer)),
+        }
+    }
+}
+
+/// The transfer that is offered.
+fn offered(dest: &To, offer: &Offer, chained: bool) -> Result<Transfer> {
+    let choice = Choice::of(&offer.choice)?;
+    if chained && (offer.resume || choice.asks()) {
+        return Err(Refused::SeveralHosts.into());
+    }
+    Ok(Transfer {
+        resume: offer.resume,
+        verify: offer.verify,
+        hashing: offer.hashing,
+        strict: offer.strict || chained,
+        choice,
+        ..Transfer::new(Vec::new(), dest.clone())
+    })
 }
 
 /// The most lanes that the other end may request.
 pub(crate) const LANES_MAX: usize = 64;
 
-fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, offer: &Offer) -> Result<f64> {
-    let names = job.roots.roots.iter().map(|root| root.there.clone()).collect();
+fn perform(
+    job: &Job<'_>,
+    shared: &Shared<'_>,
+    (far, relay): (&Peer<'_>, Option<&Relay<'_>>),
+    inc: Control,
+    (total, names): (u64, Vec<OsString>),
+) -> Result<f64> {
     far.tell(&Message::Accept(job.lanes as u32, names))?;
     far.flush()?;
     let lanes = job.open_lanes(shared, far)?;
-    job.begin_stage(offer.total);
+    let mut on = relay.map(|relay| job.open_lanes(shared, &relay.peer)).transpose()?.unwrap_or_default();
+    let lanes: Vec<_> = lanes.into_iter().map(|lane| (lane, on.pop())).collect();
+    job.begin_stage(total);
     let arrivals = Arrivals::new(job, shared, far);
     let (moving, done) = (AtomicBool::new(true), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -152,12 +190,17 @@ fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, off
             moving.store(false, Ordering::Relaxed);
             done.store(true, Ordering::Relaxed);
         });
-        let listener = scope.spawn(move || far.listen(shared, inc, |message| arrivals.hear(message)));
+        let hear = |message| {
+            relay.map_or(Ok(()), |relay| relay.peer.tell(&message))?;
+            arrivals.hear(message)
+        };
+        let listener = scope.spawn(move || far.listen(shared, inc, hear));
         let attendant = scope.spawn(move || far.attend(shared, &|| done.load(Ordering::Relaxed)));
-        let lane = |streams| {
+        let lane = |(streams, on)| {
             scope.spawn(move || {
                 let _tells = shared.tells_of_panics();
-                if let Err(e) = lane(shared, arrivals, streams) {
+                let on = relay.zip(on).map(|(relay, on)| RelayLane::new(&relay.peer, on)).transpose();
+                if let Err(e) = on.and_then(|on| lane(shared, arrivals, streams, on)) {
                     shared.fail(e);
                 }
             })
@@ -178,6 +221,8 @@ fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, off
     });
     shared.goes_on()?;
     let sum = arrivals.all_came()?;
+    // All hosts make what has come durable at the same time.
+    relay.map_or(Ok(()), |relay| relay.end(far.verdict()))?;
     let clock = Stopwatch::start();
     if let Some(dir) = &job.roots.dir {
         job.finish(shared, dir, Some(sum))?;
@@ -186,11 +231,23 @@ fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, off
     Ok(clock.seconds())
 }
 
-fn lane<'a>(shared: &'a Shared<'a>, arrivals: &Arrivals<'_, 'a>, (out, inc): Streams) -> Result<()> {
+fn lane<'a>(
+    shared: &'a Shared<'a>,
+    arrivals: &Arrivals<'_, 'a>,
+    // Dropping the unused outgoing half would end the stream.
+    (_out, inc): Streams,
+    on: Option<RelayLane<'_>>,
+) -> Result<()> {
     let pool = Pool::new(FRAME_BYTES, RECEIVE_BLOCKS)?;
-    let source = ReceiveLane { shared, arrivals, inc: inc.takes(&pool, DEPTH), _out: out };
+    let mut inc = inc.takes(&pool, DEPTH);
+    let source = ReceiveLane { shared, arrivals, inc: &mut inc, on };
     let sink = SinkLane::new(shared, shared.dest.io().queue(DEPTH)?);
-    move_all(shared, source, sink)
+    move_all(shared, source, sink).map_err(|e| {
+        shared.fail(e);
+        // The source would notice the end of this stream, and wait as long for the cause as this end does.
+        arrivals.far.wait_until_told();
+        Error::Stopped
+    })
 }
 
 /// A directory that the source announced.
@@ -658,21 +715,25 @@ fn piece_came(state: &mut State<'_>, file: u64, pieces: u64) {
 struct ReceiveLane<'f, 'j, 'a> {
     shared: &'a Shared<'a>,
     arrivals: &'f Arrivals<'j, 'a>,
-    inc: Incoming,
-    /// The unused outgoing half; dropping it would end the stream.
-    _out: thalweg_wire::Outgoing,
+    inc: &'f mut Incoming,
+    /// The lane to the next host.
+    on: Option<RelayLane<'f>>,
 }
 
 impl<'a> Source<Parcel<'a>> for ReceiveLane<'_, '_, 'a> {
     type Error = Error;
 
     fn next(&mut self) -> Result<Option<Parcel<'a>>> {
-        let inc = &mut self.inc;
-        let Some((_, mut block)) = self.shared.meters.stage.for_read(|| inc.next_on())? else {
+        let Some((_, mut block)) = self.shared.meters.stage.for_read(|| self.inc.next_on())? else {
+            self.on.as_mut().map_or(Ok(()), RelayLane::end)?;
             return Ok(None);
         };
         self.shared.meters.input.read(block.len() as u64);
+        let copy = self.on.as_ref().map(|on| on.copy(&block));
         let of = self.arrivals.parcel(&mut block)?;
+        if let Some((on, copy)) = self.on.as_mut().zip(copy) {
+            self.shared.meters.stage.for_write(|| on.send(copy))?;
+        }
         Ok(Some(Parcel { block, of }))
     }
 }

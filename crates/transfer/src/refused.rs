@@ -55,6 +55,11 @@ pub enum Refused {
         /// The offered sources.
         offered: String,
     },
+    /// A transfer to several hosts that depends on what each of them has.
+    #[error(
+        "a transfer to several hosts sends the same to each, so it cannot resume, compare, or only look; name one host"
+    )]
+    SeveralHosts,
     /// A stream, which has no name, would go into this directory.
     #[error("{} is a directory, and a stream has no name; name a file in it", .0.display())]
     Nameless(PathBuf),

@@ -106,7 +106,7 @@ fn ends(receipt: &PumpReceipt) -> String {
     let heads = ["ends", "bytes", "direct", "each", "waited", "CPU", "clocks/byte"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     rows.push(end("  source", &receipt.source));
-    rows.push(end("  dest", &receipt.dest));
+    rows.extend([&receipt.dest].into_iter().chain(&receipt.onward).map(|dest| end("  dest", dest)));
     columns(&rows) + &receipt.link.as_ref().map(link).unwrap_or_default()
 }
 
@@ -257,6 +257,7 @@ mod tests {
             streams: 2,
             source: end("disk", 0.7),
             dest: end("disk", 1.5),
+            onward: Vec::new(),
             limited_seconds: 0.0,
             bottleneck: "disk write at the destination, 60 % busy".into(),
             link: None,
