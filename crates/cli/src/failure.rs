@@ -60,6 +60,9 @@ pub(crate) enum Failure {
     /// Other users may read the file with the key, or the password.
     #[error("{}: others may read this {}: chmod 600 it", .1.display(), .0)]
     Open(&'static str, PathBuf),
+    /// What should be the file with the key, or the password, is none.
+    #[error("{} is no file; name the one with the {}", .1.display(), .0)]
+    NoFile(&'static str, PathBuf),
     /// A certificate and a key cannot be used.
     #[error("{} and {}: {}", .0.display(), .1.display(), .2)]
     Tls(PathBuf, PathBuf, String),

@@ -43,7 +43,12 @@ fn first_line(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Refuses a secret that others may read.
 fn check_closed(secret: &'static str, path: &Path) -> Result<(), Failure> {
-    if small::is_open_to_others(path) { Err(Failure::Open(secret, path.into())) } else { Ok(()) }
+    match small::is_open_to_others(path) {
+        false => Ok(()),
+        // Nobody should close a device or a directory to others for this.
+        true if !path.is_file() => Err(Failure::NoFile(secret, path.into())),
+        true => Err(Failure::Open(secret, path.into())),
+    }
 }
 
 fn tls_of(certificate: &Path, key: &Path) -> Result<Tls, Failure> {

@@ -570,6 +570,11 @@ fn what_cannot_be_is_refused_in_one_line() {
     place
         .run(&["cluster", "init", "x", "a b", "--identity", "d"])
         .is_refused(&["'a b' is not a name for a host"]);
+    for name in ["", "../x", ".", "a\nb", "\x1b[31mred"] {
+        place
+            .run(&["cluster", "init", name, "a", "--identity", "d"])
+            .is_refused(&["is not a name for a cluster"]);
+    }
     place.run(&["cluster", "init", "x", "a", "a", "--identity", "d"]).is_refused(&["'a' is there twice"]);
     place.run(&["cluster", "init", "x", "--identity", "d"]).is_refused(&["at least one HOST"]);
     for (hosts, holds) in [

@@ -295,6 +295,10 @@ fn a_full_memory_refuses_and_loses_nothing() {
     assert_eq!(client.ask(&format!("SET another {value}")), "-OOM");
     assert_eq!(client.ask("DBSIZE"), format!(":{kept}\r\n"));
     (0..kept).for_each(|i| assert_eq!(client.ask(&format!("STRLEN key{i}")), ":1000\r\n"));
+    // A word too many deletes nothing.
+    assert_eq!(client.ask("FLUSHDB x"), "-ERR");
+    assert_eq!(client.ask("FLUSHALL asyn"), "-ERR");
+    assert_eq!(client.ask("DBSIZE"), format!(":{kept}\r\n"));
     // What is deleted makes room.
     (0..kept / 2).for_each(|i| assert_eq!(client.ask(&format!("DEL key{i}")), ":1\r\n"));
     (0..kept / 2).for_each(|i| assert_eq!(client.ask(&format!("SET again{i} {value} PX 1000")), "+OK\r\n"));

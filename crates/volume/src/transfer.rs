@@ -109,7 +109,6 @@ impl Node {
             state.unsynced |= outcome.done;
             state.target.strips |= outcome.done;
             state.is_told = false;
-            state.forget(&mut outcome);
             if outcome.is_outdated || outcome.unsure != 0 {
                 drop(state);
                 match outcome.unsure {
@@ -118,6 +117,8 @@ impl Node {
                 }
                 continue;
             }
+            // Not before: of a strip that is tried again, one copy may be lost, and the other in a later generation.
+            state.forget(&mut outcome);
             if outcome.lost() == 0 {
                 (state.size, state.reached) = (state.size.max(end), state.reached.max(end));
             }

@@ -16,6 +16,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thalweg_api::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
 use thalweg_base::clock::wall_seconds;
+use thalweg_base::names;
 use thalweg_base::units::Size;
 use thalweg_io::small;
 
@@ -43,6 +44,8 @@ const RENEWAL_LOOKS: usize = 20;
 const RENEWAL_LOOK: Duration = Duration::from_millis(10);
 /// The most hosts of a cluster.
 pub const HOSTS_MAX: usize = 1024;
+/// The longest name of a new cluster.
+pub(crate) const CLUSTER_NAME_BYTES_MAX: usize = 64;
 /// The most clients of a cluster.
 pub const CLIENTS_MAX: usize = 256;
 /// The most dropped members that are remembered. Older ones are refused as not listed.
@@ -132,6 +135,9 @@ pub fn address_of(host: &ClusterHost) -> Result<SocketAddr> {
 
 /// Makes a cluster in `owner`, which must not hold one.
 pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
+    if !names::is_plain(name, CLUSTER_NAME_BYTES_MAX) {
+        return Err(Error::BadClusterName(name.into()));
+    }
     is_free(owner)?;
     let cluster = new_id();
     let hosts = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;

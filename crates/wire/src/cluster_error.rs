@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cluster::{CLIENTS_MAX, HOSTS_MAX};
+use crate::cluster::{CLIENTS_MAX, CLUSTER_NAME_BYTES_MAX, HOSTS_MAX};
 use crate::members::NotVerified;
 use crate::{IdentityError, LinkError};
 
@@ -25,6 +25,12 @@ pub enum ClusterError {
     /// A new host was described wrongly.
     #[error(transparent)]
     BadHost(#[from] BadHost),
+    /// A cluster cannot have this name.
+    #[error(
+        "'{0}' is not a name for a cluster: write at most {CLUSTER_NAME_BYTES_MAX} letters, digits, dots, dashes and \
+         underscores, a letter or digit first"
+    )]
+    BadClusterName(String),
     /// A client cannot have this name.
     #[error("'{0}' is not a name for a client: use letters, digits, '-' and '.'")]
     BadClientName(String),

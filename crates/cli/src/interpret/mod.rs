@@ -338,6 +338,10 @@ fn cluster(args: &TypedArgs) -> Result<Option<Cluster>, Usage> {
 }
 
 fn ends(args: &TypedArgs) -> Result<Vec<Endpoint>, Usage> {
+    // From a pipe the second one would find nothing, and from a file everything again.
+    if args.words.iter().filter(|word| *word == "-").count() > 1 {
+        return Err(Usage("'-' is there twice, and standard input is read once; leave one out".into()));
+    }
     args.words.iter().map(|word| end(word, args)).collect()
 }
 

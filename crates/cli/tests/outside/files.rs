@@ -132,6 +132,7 @@ fn a_link_stays_and_what_it_leads_to_is_replaced_or_made() {
     place.shell("ln -s round about; ln -s about round; ln -s nowhere/x lost").is_done();
     place.run(&["sort", "in", "-o", "round"]).is_refused(&["round"]);
     place.run(&["sort", "in", "-o", "lost"]).is_refused(&["nowhere"]);
+    place.shell("$T sort - - < in").is_refused(&["'-' is there twice"]);
     assert_eq!(place.names(), ["about", "far", "in", "link", "lost", "near", "round"]);
 }
 

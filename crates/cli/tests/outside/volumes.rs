@@ -29,6 +29,23 @@ fn sorts_that_write_one_output_at_once_all_succeed() {
         .is_done();
 }
 
+/// Of one strip, a copy was on the store that is gone, and the other had just got the next generation: that is no loss.
+#[test]
+fn commands_write_a_volume_with_two_copies_when_a_store_is_gone() {
+    let place = Place::new();
+    place
+        .shell(
+            "export XDG_CONFIG_HOME=$PWD/settings
+            mkdir d1 d2 d3 meta && $T gen 50k in -q || exit
+            $T volume create films --stores d1,d2,d3 --copies 2 --manager meta -q && mv d3 gone || exit
+            for i in 1 2 3 4 5 6 7 8; do
+                $T pump in volume:films/out$i -q && $T sort in -o volume:films/sorted$i --datamation -q || exit
+                $T pump volume:films/out$i - -q | cmp - in || exit
+            done",
+        )
+        .is_done();
+}
+
 #[test]
 fn directories_are_made_with_those_above_them() {
     let place = with_volume();

@@ -67,7 +67,8 @@ impl BucketServer {
                 self.bucket((table, at)).is_to_merge = is_to_merge;
             } else if before.is_some() {
                 let moves = (whole, Purpose::MergeIfSmall);
-                self.begin_leaving(now_ms, (table, at), moves, (before, Some(underfull)), out);
+                let to = before.filter(|_| !self.bucket((table, at)).asks_all);
+                self.begin_leaving(now_ms, (table, at), moves, (to, Some(underfull)), out);
             }
         }
     }

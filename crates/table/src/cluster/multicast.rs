@@ -42,6 +42,9 @@ const PORTS: u16 = 8_192;
 /// A probe is repeated after this time, which doubles up to the longest one.
 const PROBE_MS: u64 = 50;
 const PROBE_MS_MAX: u64 = 10_000;
+/// How long requests after the first ones wait until they can be multicast. Sent to each server instead, they would fill
+/// the link of the client for longer, and those that are not answered by then would be sent again.
+const HELD_MS: u64 = 200;
 
 /// The group of a cluster with this id.
 fn group_of(cluster: &str) -> Option<SocketAddrV4> {
@@ -167,6 +170,8 @@ pub(crate) struct Multicast {
     /// When the next probe is due, and how long after it another one.
     due_ms: u64,
     wait_ms: u64,
+    /// When there were first requests for the servers that the present secret is for.
+    begun_ms: Option<u64>,
 }
 
 /// A new secret.
@@ -183,7 +188,20 @@ impl Multicast {
         let (session, sealing, _) = multicast_datagrams(&secret);
         let (members, down) = (BTreeMap::new(), BTreeSet::new());
         let (due_ms, wait_ms) = (0, PROBE_MS);
-        Multicast { bytes, servers, members, down, secret, session, sealing, group: None, due_ms, wait_ms }
+        let (group, begun_ms) = (None, None);
+        Multicast {
+            bytes,
+            servers,
+            members,
+            down,
+            secret,
+            session,
+            sealing,
+            group,
+            due_ms,
+            wait_ms,
+            begun_ms,
+        }
     }
 
     /// Handles a new session of datagrams with a server.
@@ -210,6 +228,7 @@ impl Multicast {
     fn renew(&mut self) {
         self.secret = secret();
         (self.session, self.sealing, _) = multicast_datagrams(&self.secret);
+        self.begun_ms = None;
         self.members.values_mut().for_each(|member| member.stage = Stage::New);
         (self.due_ms, self.wait_ms) = (0, PROBE_MS);
     }
@@ -260,6 +279,13 @@ impl Multicast {
             self.wait_ms = (2 * self.wait_ms).min(PROBE_MS_MAX);
         }
         sent
+    }
+
+    /// Whether requests wait for a moment. The first ones do not: with them the servers are reached.
+    pub(crate) fn holds(&mut self, now_ms: u64) -> bool {
+        let is_first = self.begun_ms.is_none();
+        let begun_ms = *self.begun_ms.get_or_insert(now_ms);
+        !is_first && now_ms < begun_ms + HELD_MS && !self.all_are(Stage::Receives)
     }
 
     /// Whether all servers that are up have reached a stage.

@@ -55,6 +55,9 @@ pub(crate) struct Owned {
     pub(crate) is_to_merge: bool,
     /// Whether its first key was chosen by a user, so that only users merge it with the bucket before it.
     pub(crate) is_pinned: bool,
+    /// Whether the server that was believed to have the bucket before it did not merge the two: it may have lost that
+    /// bucket, so all servers are asked next.
+    pub(crate) asks_all: bool,
     growth: Growth,
     /// Whether there may still be records beyond the interval, which another server has now.
     is_shedding: bool,
@@ -93,6 +96,7 @@ impl Owned {
             since_ms: 0,
             is_to_merge: false,
             is_pinned: false,
+            asks_all: false,
             growth: Growth::default(),
             is_shedding: false,
             shed: 0,

@@ -199,11 +199,12 @@ impl Shared {
 
     /// Sends all queued requests.
     pub(crate) fn flush(self: &Arc<Self>) {
-        let messages = {
+        let mut messages = Vec::new();
+        if !self.multicast.as_ref().is_some_and(|multicast| locked(multicast).holds(now_ms())) {
             let mut state = self.state();
             state.unsent = 0;
-            state.client.messages(now_ms())
-        };
+            messages = state.client.messages(now_ms());
+        }
         self.tend_multicast();
         messages.into_iter().for_each(|sent| self.send(sent));
     }
@@ -376,6 +377,8 @@ impl Shared {
             }
             Message::Probe { session } => {
                 self.multicast.iter().for_each(|multicast| locked(multicast).received(from, session));
+                // Requests may have waited for this.
+                self.changed.notify_all();
             }
             _ => return false,
         }

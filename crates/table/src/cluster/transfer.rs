@@ -655,8 +655,9 @@ impl Owned {
     /// Cancels a transfer to another server.
     fn stays(&mut self, now_ms: u64) -> Option<Leaving> {
         let leaving = self.leaving.take()?;
-        if leaving.purpose != Purpose::MergeIfSmall {
-            self.retry_ms = now_ms + RETRY_MS;
+        match leaving.purpose {
+            Purpose::MergeIfSmall => self.asks_all = !self.asks_all,
+            _ => self.retry_ms = now_ms + RETRY_MS,
         }
         Some(leaving)
     }

@@ -29,7 +29,12 @@ pub(super) fn kind(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn flush(call: &mut Call<'_, '_>, _: &Arguments<'_>) -> Outcome {
+pub(super) fn flush(call: &mut Call<'_, '_>, a: &Arguments<'_>) -> Outcome {
+    if a.get(1)
+        .is_some_and(|how| !["async", "sync"].iter().any(|word| how.eq_ignore_ascii_case(word.as_bytes())))
+    {
+        return Err(Refusal::Syntax("flush"));
+    }
     call.keys().clear()?;
     call.done()
 }
