@@ -378,7 +378,8 @@ class Keeper:
             elif time.monotonic() - used >= limit:
                 print(f"the cluster '{self._name}' has been idle for {limit:.0f} s and ends", flush=True)
                 # A call, for only in a call can an actor end itself.
-                _actor(_library(), self._name).stop.remote()
+                # Once only: Ray would repeat it, because it has no answer.
+                _actor(_library(), self._name).stop.options(max_task_retries=0).remote()
                 return
 
     def _jobs(self) -> tuple[int, int] | None:
@@ -620,8 +621,8 @@ def _ended(name: str) -> bool:
                 f" {_END_SECONDS:.0f} s; end it when Ray has a machine for it: thalweg.ray.down('{name}')"
             )
         # It does not answer, but ends. Nor does one whose machine is lost: that one has to be asked again.
-        with contextlib.suppress(ray.exceptions.RayActorError):
-            ray.get(keeper.stop.options(max_task_retries=0).remote())
+        with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+            ray.get(keeper.stop.options(max_task_retries=0).remote(), timeout=_END_SECONDS)
         _wait_for_end(ray, time.monotonic() + _AGAIN_SECONDS, name)
         keeper = _actor(ray, name)
     return True
