@@ -25,6 +25,18 @@ def films() -> thalweg.Volume:
     return thalweg.Volume("films")
 
 
+def test_what_is_appended_goes_to_the_end_that_the_file_has_then(films: thalweg.Volume) -> None:
+    one, other = films.open("log", "ab"), films.open("log", "ab")
+    for n in range(20):
+        (one, other)[n % 2].write(b"%02d\n" % n)
+        (one, other)[n % 2].flush()
+    one.seek(0)
+    one.write(b"last\n")
+    one.close()
+    other.close()
+    assert films.open("log").read() == b"".join(b"%02d\n" % n for n in range(20)) + b"last\n"
+
+
 def test_files_are_written_read_and_listed(films: thalweg.Volume) -> None:
     films.make_directory("a/b")
     with films.open("a/b/c", "wb") as file:

@@ -85,7 +85,7 @@ class Volume:
             native = self._native.open(os.fspath(path), plain[0])
             if plain[0] == "w":
                 native.set_size(0)
-        raw = _Raw(native, readable=plain not in ("w", "x", "a"), writable=plain != "r")
+        raw = _Raw(native, readable=plain not in ("w", "x", "a"), writable=plain != "r", appends=plain == "a")
         if plain == "a":
             raw.seek(0, os.SEEK_END)
         if "+" in plain:
@@ -127,8 +127,9 @@ class Volume:
 class _Raw(io.RawIOBase):
     """A file as Python's buffered files use it."""
 
-    def __init__(self, native: _native.File, *, readable: bool, writable: bool) -> None:
+    def __init__(self, native: _native.File, *, readable: bool, writable: bool, appends: bool) -> None:
         self._native = native
+        self._appends = appends
         self._readable = readable
         self._writable = writable
         self._at = 0
@@ -150,9 +151,13 @@ class _Raw(io.RawIOBase):
         return len(read)
 
     def write(self, b: Buffer, /) -> int:
-        self._native.write_at(self._at, b)
         written = memoryview(b).nbytes
-        self._at += written
+        if self._appends and written > 0:
+            # Wherever the end is now: others may append, too.
+            self._at = self._native.append(b)
+        else:
+            self._native.write_at(self._at, b)
+            self._at += written
         return written
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:

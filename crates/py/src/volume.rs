@@ -145,6 +145,16 @@ impl File {
         Ok(())
     }
 
+    /// Appends, wherever the end is then. Returns the new end.
+    fn append(&self, py: Python<'_>, bytes: Bytes) -> PyResult<u64> {
+        let mut end = 0;
+        for piece in bytes.chunks(WRITTEN_BYTES) {
+            let copy = piece.to_vec();
+            end = self.work(py, move |file| file.append(&copy))? + piece.len() as u64;
+        }
+        Ok(end)
+    }
+
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
         self.work(py, volume::File::stat).map(|stat| stat.size)
     }
