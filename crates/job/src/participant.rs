@@ -360,7 +360,7 @@ impl Session<'_> {
         let shared = shared.as_deref().map(path_of).transpose()?;
         let inputs = (&pages[..], range_bytes, keys);
         let ran = prepared.run(&mut rivers, inputs, shared.as_deref(), talk, (progress, written));
-        let end = ran.map_err(|why| named(why, &attempt.hosts))?;
+        let end = ran.map_err(|why| named(why, &attempt.hosts, links.as_ref()))?;
         let mut links = links.expect("there is a side");
         if self.request.ask.lends() {
             links.0.push((Arc::clone(self.link), asked));

@@ -13,11 +13,12 @@ use thalweg_wire::Link;
 use crate::node::Node;
 use crate::participations::Place;
 
-/// Names the host of a river's lost end: its number would mean nothing to a reader. The host may only have aborted its
-/// streams since it misses another one itself, and then reports so.
-pub(crate) fn named(why: Error, hosts: &[String]) -> Error {
+/// Names the host of a river's lost end: its number would mean nothing to a reader. A host whose link is open has
+/// aborted its streams, since it misses another one itself: it says whom, and is not missed.
+pub(crate) fn named(why: Error, hosts: &[String], links: Option<&Links>) -> Error {
     let Error::River(river) = &why else { return why };
     let Some(place) = river.missed() else { return why };
+    let stands = hosts.get(place).is_some_and(|host| links.is_some_and(|links| links.reach(host)));
     let text = match (river, hosts.get(place)) {
         (RiverError::Gone(_), Some(host)) => {
             format!("the node of {host} has gone before the river's end; run again")
@@ -27,7 +28,7 @@ pub(crate) fn named(why: Error, hosts: &[String]) -> Error {
         }
         _ => river.to_string(),
     };
-    Error::Gone(text, Some(place))
+    Error::Gone(text, (!stands).then_some(place))
 }
 
 /// The links with the other nodes, and how many bytes each had carried before.
@@ -41,6 +42,12 @@ impl Links {
             (now.0 - before.0, now.1 - before.1)
         };
         self.0.iter().map(since).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
+    /// Whether all links with this host are open.
+    fn reach(&self, host: &str) -> bool {
+        let mut with_it = self.0.iter().filter(|(link, _)| link.peer() == host).peekable();
+        with_it.peek().is_some() && with_it.all(|(link, _)| link.is_open())
     }
 }
 
@@ -94,7 +101,7 @@ mod tests {
     #[test]
     fn what_has_gone_is_told_by_the_name_of_its_host() {
         let hosts = ["n1", "n2", "n3"].map(String::from);
-        let told = |why: thalweg_river::Error| named(why.into(), &hosts).to_string();
+        let told = |why: thalweg_river::Error| named(why.into(), &hosts, None).to_string();
         assert!(
             told(thalweg_river::Error::Gone(2)).starts_with("the node of n3 has gone before the river's end")
         );
