@@ -345,6 +345,9 @@ pub enum FromParticipant {
         trouble: Trouble,
         /// The cause, in one line.
         why: String,
+        /// Whether its link with the participant that it misses is open, which has only stopped then.
+        #[serde(default)]
+        is_linked: bool,
     },
     /// Nothing is left of the attempt that was stopped.
     Stopped,

@@ -191,9 +191,18 @@ pub enum Error {
     /// A signal of this number stopped the verb; leftovers are removed.
     #[error("interrupted by signal {0}")]
     Interrupted(i32),
-    /// Another participant is gone, and knows why; its place, if known.
+    /// Another participant is gone, and knows why; which one, if known.
     #[error("{0}")]
-    Gone(String, Option<usize>),
+    Gone(String, Option<Missed>),
+}
+
+/// A participant that another one misses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missed {
+    /// Its place.
+    pub place: usize,
+    /// Whether the link with it is open: it has only stopped, perhaps because it misses another one itself.
+    pub is_linked: bool,
 }
 
 impl Error {

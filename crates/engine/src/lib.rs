@@ -26,7 +26,7 @@ pub use calibrate::calibration_bytes;
 #[doc(hidden)]
 pub use calibrate::{probe_cores, probe_disk};
 pub use endpoint::{BadEndpoint, Endpoint, SshHost, TablePart};
-pub use error::{Error, Result};
+pub use error::{Error, Missed, Result};
 pub use job_fault::{AskedOfCluster, JobFault};
 pub use options::{CheckOptions, GenOptions, IoChoice, PumpOptions, RightSide, SorterOptions, WorkOptions};
 pub use progress::{Progress, ProgressView};

@@ -291,15 +291,16 @@ impl Session<'_> {
         if let Some(why) = self.job.cancelled() {
             self.cancel_is_known = true;
             let trouble = if why == SHUTTING_DOWN { Trouble::Leaves } else { Trouble::Cancelled };
-            return FromParticipant::Failed { trouble, why };
+            return FromParticipant::Failed { trouble, why, is_linked: false };
         }
         let trouble = match why {
-            Error::Gone(_, place) => Trouble::Follows(*place),
+            Error::Gone(_, missed) => Trouble::Follows(missed.map(|missed| missed.place)),
             Error::Interrupted(_) => Trouble::Follows(None),
             why if why.is_full() => Trouble::Full,
             _ => Trouble::Asked,
         };
-        FromParticipant::Failed { trouble, why: why.to_string() }
+        let is_linked = matches!(why, Error::Gone(_, Some(missed)) if missed.is_linked);
+        FromParticipant::Failed { trouble, why: why.to_string(), is_linked }
     }
 
     /// Runs an attempt to its end. Records the file that all nodes write to.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use thalweg_api::{JobAttempt, JobOptions, JobSpec};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::begin_work;
-use thalweg_engine::{Error, Result};
+use thalweg_engine::{Error, Missed, Result};
 use thalweg_io::host;
 use thalweg_wire::{Link, Streams};
 
@@ -144,7 +144,7 @@ impl Place<'_> {
             };
             if late.seconds() > STREAMS_SECONDS {
                 let why = format!("no stream of {} came within {STREAMS_SECONDS} s", attempt.hosts[missing]);
-                return Err(Error::Gone(why, Some(missing)));
+                return Err(Error::Gone(why, Some(Missed { place: missing, is_linked: false })));
             }
             if !should_continue() {
                 return Err(Error::Interrupted(SIGTERM));

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use thalweg_api::{JobAttempt, JobRequest, JobSpec, ServiceRequest};
-use thalweg_engine::{Error, Result};
+use thalweg_engine::{Error, Missed, Result};
 use thalweg_river::core::Fault;
 use thalweg_river::{Connection, Error as RiverError, Inlet, Outlet};
 use thalweg_wire::Link;
@@ -14,11 +14,11 @@ use crate::node::Node;
 use crate::participations::Place;
 
 /// Names the host of a river's lost end: its number would mean nothing to a reader. A host whose link is open has
-/// aborted its streams, since it misses another one itself: it says whom, and is not missed.
+/// aborted its streams, perhaps since it misses another one itself.
 pub(crate) fn named(why: Error, hosts: &[String], links: Option<&Links>) -> Error {
     let Error::River(river) = &why else { return why };
     let Some(place) = river.missed() else { return why };
-    let stands = hosts.get(place).is_some_and(|host| links.is_some_and(|links| links.reach(host)));
+    let is_linked = hosts.get(place).is_some_and(|host| links.is_some_and(|links| links.reach(host)));
     let text = match (river, hosts.get(place)) {
         (RiverError::Gone(_), Some(host)) => {
             format!("the node of {host} has gone before the river's end; run again")
@@ -28,7 +28,7 @@ pub(crate) fn named(why: Error, hosts: &[String], links: Option<&Links>) -> Erro
         }
         _ => river.to_string(),
     };
-    Error::Gone(text, (!stands).then_some(place))
+    Error::Gone(text, Some(Missed { place, is_linked }))
 }
 
 /// The links with the other nodes, and how many bytes each had carried before.
@@ -68,7 +68,8 @@ pub(crate) fn join(
             to.push(Connection::Here);
             continue;
         }
-        let gone = |why: &dyn ToString| Error::Gone(why.to_string(), Some(i));
+        let gone =
+            |why: &dyn ToString| Error::Gone(why.to_string(), Some(Missed { place: i, is_linked: false }));
         let link = node.link_with(host).map_err(|why| gone(&why))?;
         let (out, inc) = link.open(river.as_bytes()).map_err(|why| gone(&why))?;
         to.push(Connection::Stream(out, inc));

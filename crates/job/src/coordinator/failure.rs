@@ -32,6 +32,23 @@ pub(super) enum Reason {
     Lost,
     /// It reported the trouble itself.
     Said(Trouble),
+    /// It stopped because the participant at this place had stopped, with which it has a link.
+    Stopped(usize),
+}
+
+impl Reason {
+    /// What a participant said.
+    pub(super) fn said(trouble: Trouble, is_linked: bool) -> Reason {
+        match trouble {
+            Trouble::Follows(Some(place)) if is_linked => Reason::Stopped(place),
+            trouble => Reason::Said(trouble),
+        }
+    }
+
+    /// Whether another participant knows the cause.
+    pub(super) fn follows(&self) -> bool {
+        matches!(self, Reason::Said(Trouble::Follows(_)) | Reason::Stopped(_))
+    }
 }
 
 impl From<Error> for Failure {
@@ -75,7 +92,7 @@ impl Coordinator<'_> {
             Reason::Said(Trouble::Asked) => true,
             // A full disk is the node's own problem; when a second node's disk is full, it may be one that all share.
             Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true) || self.lent.is_some(),
-            Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
+            Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Stopped(_) | Reason::Lost => false,
         };
         if ended || self.job.ask.own_inputs || self.names {
             return Err(JobFault::Failed(line, self.outputs_after(reason)).into());
@@ -148,23 +165,27 @@ impl Coordinator<'_> {
 
     /// The best available explanation of this failure: a node that is lost explains more than one that failed, and a
     /// node that failed more than those that only miss another. If it is only known which node misses which, the cause
-    /// is the node that most others miss.
+    /// is the node that most others miss, of those with which a link is gone if there are any.
     pub(super) fn cause(&self, id: usize, reason: (Reason, String)) -> Failure {
         let rank = |reason: &Reason| match reason {
-            Reason::Said(Trouble::Follows(_)) => 2,
+            Reason::Said(Trouble::Follows(_)) | Reason::Stopped(_) => 2,
             Reason::Said(Trouble::Full | Trouble::Asked) => 1,
             Reason::Said(Trouble::Cancelled | Trouble::Leaves) | Reason::Lost => 0,
         };
-        let mut missed: Vec<Vec<String>> = vec![Vec::new(); self.peers.len()];
+        let mut missed: Vec<Vec<(bool, String)>> = vec![Vec::new(); self.peers.len()];
         let mut misses = vec![false; self.peers.len()];
         let mut best = (id, reason);
         let mut heard = |id: usize, (reason, why): &(Reason, String)| {
-            let Reason::Said(Trouble::Follows(whom)) = reason else { return };
+            let (whom, has_no_link) = match reason {
+                Reason::Said(Trouble::Follows(whom)) => (*whom, true),
+                Reason::Stopped(place) => (Some(*place), false),
+                _ => return,
+            };
             if let Some(place) = self.place_of(id) {
                 misses[place] = true;
             }
             if let Some(of_it) = whom.and_then(|place| missed.get_mut(place)) {
-                of_it.push(why.clone());
+                of_it.push((has_no_link, why.clone()));
             }
         };
         heard(id, &best.1);
@@ -173,8 +194,8 @@ impl Coordinator<'_> {
         while rank(&best.1.0) > 0 && late.seconds() < patience(rank(&best.1.0)) {
             let (id, reason) = match self.said.recv_timeout(LOOK) {
                 Ok((id, Err(why))) => (id, reason_of(&why)),
-                Ok((id, Ok((FromParticipant::Failed { trouble, why }, _)))) => {
-                    (id, (Reason::Said(trouble), why))
+                Ok((id, Ok((FromParticipant::Failed { trouble, why, is_linked }, _)))) => {
+                    (id, (Reason::said(trouble, is_linked), why))
                 }
                 _ => continue,
             };
@@ -188,11 +209,14 @@ impl Coordinator<'_> {
         // likely to be the coordinator.
         let of_all =
             missed.into_iter().zip(misses).zip(&self.peers).filter(|((of_it, _), _)| !of_it.is_empty());
-        let most = of_all.max_by_key(|((of_it, misses), _)| (!misses, of_it.len()));
-        match (reason, most) {
-            (Reason::Said(Trouble::Follows(_)), Some(((of_it, _), missing))) => {
+        let most = of_all.max_by_key(|((of_it, misses), _)| {
+            (of_it.iter().any(|(has_no_link, _)| *has_no_link), !misses, of_it.len())
+        });
+        match most {
+            Some(((of_it, _), missing)) if reason.follows() => {
                 // Of the reports about it, one that names it.
-                let why = of_it.iter().find(|why| why.contains(&missing.name)).unwrap_or(&of_it[0]);
+                let names = |(_, why): &&(bool, String)| why.contains(&missing.name);
+                let (_, why) = of_it.iter().find(names).unwrap_or(&of_it[0]);
                 Failure::Node(missing.id, reason, format!("others miss it: {why}"))
             }
             _ => Failure::Node(id, reason, why),

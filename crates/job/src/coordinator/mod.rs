@@ -472,7 +472,9 @@ impl<'a> Coordinator<'a> {
                 self.place_of(id).filter(|place| self.spared != Some(*place) && whose.includes(*place));
             let Some(place) = place else { continue };
             let (reason, why) = match said {
-                Ok((FromParticipant::Failed { trouble, why }, _)) => (Reason::Said(trouble), why),
+                Ok((FromParticipant::Failed { trouble, why, is_linked }, _)) => {
+                    (Reason::said(trouble, is_linked), why)
+                }
                 Err(why) => reason_of(&why),
                 Ok((FromParticipant::Progress(read, written), _)) => {
                     self.advance(place, (read, written));
@@ -499,9 +501,7 @@ impl<'a> Coordinator<'a> {
             }
             return Err(match (reason, lost) {
                 // This node only lost contact with the lost one; the failure of that one is the cause.
-                (Reason::Said(Trouble::Follows(_)), Some((id, reason, why))) => {
-                    Failure::Node(id, reason, why)
-                }
+                (reason, Some((id, its, why))) if reason.follows() => Failure::Node(id, its, why),
                 _ => self.cause(id, (reason, why)),
             });
         }
