@@ -32,7 +32,7 @@ pub(crate) fn serve(asked: TableAsk, how: Show) -> Result<u8, Failure> {
 
 fn first_line(path: &Path) -> Result<Vec<u8>, Failure> {
     check_closed("password", path)?;
-    let text = small::read(path).map_err(Failure::Served)?;
+    let text = small::read_named(path).map_err(Failure::Served)?;
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {
@@ -53,6 +53,7 @@ fn check_closed(secret: &'static str, path: &Path) -> Result<(), Failure> {
 
 fn tls_of(certificate: &Path, key: &Path) -> Result<Tls, Failure> {
     check_closed("key", key)?;
-    let [certificates, of_it] = [certificate, key].map(|path| small::read(path).map_err(Failure::Served));
+    let [certificates, of_it] =
+        [certificate, key].map(|path| small::read_named(path).map_err(Failure::Served));
     Tls::from_pem(&certificates?, &of_it?).map_err(|why| Failure::Tls(certificate.into(), key.into(), why))
 }

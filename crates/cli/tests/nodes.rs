@@ -12,8 +12,12 @@ use std::time::{Duration, Instant};
 
 use support::nodes::{Nodes, terminate};
 use support::{Place, Running, until};
-use thalweg_api::{AuditLine, ExecReport, JobList, JobState, NodeReady, NodeStatus, from_json};
+use thalweg_api::{
+    AuditLine, ExecReport, JobList, JobState, NodeReady, NodeStatus, PumpRequest, ServiceRequest,
+    TransferRequest, from_json,
+};
 use thalweg_io::process;
+use thalweg_wire::{Client, new_id};
 
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
@@ -445,6 +449,10 @@ fn certificates_are_renewed_and_keys_stay_private() {
     assert!(!told.out.contains(line));
     nodes.place.shell("chmod 644 own/key.pem").is_done();
     nodes.run(&["exec", "--", "true"]).is_refused(&["own/key.pem may be read by others", "chmod 600"]);
+    nodes.place.shell("chmod 600 own/key.pem && chmod 770 own").is_done();
+    nodes.run(&["exec", "--", "true"]).is_refused(&["others may write in own, which has an identity"]);
+    nodes.place.shell("chmod 700 own").is_done();
+    nodes.run(&["exec", "--", "true"]).is_done();
 }
 
 #[test]
@@ -609,4 +617,33 @@ fn what_cannot_be_is_refused_in_one_line() {
         "it is not signed",
         "thalweg cluster renew",
     ]);
+}
+
+/// A chain of hosts that comes back would occupy all the transfers of its nodes with one request.
+#[test]
+fn a_transfer_that_comes_to_a_host_twice_is_refused() {
+    let nodes = Nodes::start(2);
+    let client = Client::load(&nodes.place.0.join("own")).unwrap();
+    let link = client.link(&client.file().hosts[0], 1 << 16).unwrap();
+    let asked = |ends: &str, onward: &[&str]| {
+        let onward = serde_json::to_string(onward).unwrap();
+        let request: PumpRequest = from_json(&format!(
+            "{{\"id\": \"{}\", {ends}, \"onward\": {onward}, \"meeting\": null, \"streams\": 1, \"limit\": null, \
+             \"resume\": false, \"verify\": false, \"checksum\": true, \"strict\": true, \"choice\": {{}}}}",
+            new_id()
+        ))
+        .unwrap();
+        let request = TransferRequest::Pump(Box::new(request)).text();
+        let (_out, mut inc) = link.open(request.as_bytes()).unwrap();
+        inc.next_on().unwrap_err().to_string()
+    };
+    let sink = "\"sources\": [], \"dest\": \"null:\", \"to\": null";
+    let source = "\"sources\": [\"zero:5\"], \"dest\": null, \"to\": [\"n2\", \"null:\"]";
+    let around = ["n2", "n1"].repeat(1000);
+    for (ends, onward, twice) in
+        [(sink, &around[..], "n1"), (sink, &["n2", "n2"], "n2"), (source, &["n1"], "n1")]
+    {
+        let why = asked(ends, onward);
+        assert!(why.contains(&format!("{twice} is there twice in the hosts of a transfer")), "{why}");
+    }
 }

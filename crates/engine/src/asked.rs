@@ -202,6 +202,9 @@ pub enum Asked {
         "{0} has the sources; leave it out of the hosts that they go to, as in '!{0}:/PATH', which is all others"
     )]
     SourceInChain(String),
+    /// A transfer that hosts send on would come to this host twice.
+    #[error("{0} is there twice in the hosts of a transfer; name each once")]
+    HostAgain(String),
     /// A node does not understand this endpoint of a transfer.
     #[error("'{0}' is not an end of a transfer that a node knows")]
     NotAnEnd(String),

@@ -4,7 +4,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::{Action, Error, Result, directory_of, hidden};
@@ -14,10 +14,24 @@ const BYTES_MAX: u64 = 16 << 20;
 /// The name of a file until it is complete; see [`hidden::unique`].
 const PARTIAL: &str = "partial";
 
-/// The contents of a file.
+/// The contents of a regular file. A pipe in its place is refused: nobody may ever write into it.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
+    let failed = |e| Error::new(Action::Open, path, e);
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = opened.map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(failed(std::io::Error::other("it is no regular file")));
+    }
+    contents(path, file)
+}
+
+/// The contents of what a user has named: a file, or a pipe from another program.
+pub fn read_named(path: &Path) -> Result<Vec<u8>> {
+    contents(path, open(path)?)
+}
+
+fn contents(path: &Path, file: fs::File) -> Result<Vec<u8>> {
     let failed = |e| Error::new(Action::Read, path, e);
-    let file = fs::File::open(path).map_err(|e| Error::new(Action::Open, path, e))?;
     let mut bytes = Vec::new();
     file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > BYTES_MAX {
@@ -226,14 +240,16 @@ pub fn is_of_another(path: &Path) -> bool {
 
 /// Whether users other than the owner may read or write a file.
 pub fn is_open_to_others(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
     fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0)
+}
+
+/// Whether others may write to a file, or in a directory.
+pub fn is_writable_by_others(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o022 != 0)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use rustix::thread::{CapabilitySet, CapabilitySets};
 
     use super::*;
@@ -249,6 +265,10 @@ mod tests {
         assert_eq!(read(&path).unwrap(), b"new");
         assert!(!is_open_to_others(&path));
         assert_eq!(fs::read_dir(place.join("a/b")).unwrap().count(), 1, "no partial file is left");
+        // A pipe into which nobody writes.
+        let pipe = place.join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(read(&pipe).unwrap_err().to_string().contains("it is no regular file"));
         fs::remove_dir_all(&place).unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("cannot open"));
     }

@@ -12,10 +12,10 @@
 
 use std::path::Path;
 
-use thalweg_api::{PumpChoice, PumpCompare, PumpReceipt, TransferRequest};
+use thalweg_api::{PumpReceipt, TransferRequest};
 use thalweg_base::host_list;
 use thalweg_engine::{Asked, Endpoint, Error, Progress, PumpOptions};
-use thalweg_transfer::{FRAME_BYTES, Refused};
+use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::cluster::HOSTS_MAX;
 use thalweg_wire::{Client, message};
 
@@ -30,7 +30,7 @@ pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Resu
     let from = sources_host(options)?;
     match (from, &options.dest) {
         (None, Endpoint::Host(host, end)) => {
-            let (host, onward) = chain(&client, host, options)?;
+            let (host, onward) = chain(&client, host)?;
             let transport = ToNode::new(client.credentials(), client.file(), &host)?;
             push(&transport, (word_of(end)?, onward), options, progress)
         }
@@ -54,7 +54,7 @@ fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
 }
 
 /// The first host of a list, and those that it sends on to.
-fn chain(client: &Client, list: &str, options: &PumpOptions) -> Result<(String, Option<Vec<String>>)> {
+fn chain(client: &Client, list: &str) -> Result<(String, Option<Vec<String>>)> {
     let wrong = |why| Error::from(Asked::Hosts(why));
     let hosts = match list.contains([',', '[', '!', '@']) {
         false => vec![find(client.file(), list)?.name.clone()],
@@ -66,14 +66,7 @@ fn chain(client: &Client, list: &str, options: &PumpOptions) -> Result<(String, 
     let mut hosts = hosts.into_iter();
     let first = hosts.next().expect("a list without hosts is refused");
     let onward: Vec<String> = hosts.collect();
-    if onward.is_empty() {
-        return Ok((first, None));
-    }
-    let PumpChoice { dry_run, update, existing, compare, .. } = &options.choice;
-    if options.resume || *dry_run || *update || *existing || *compare != PumpCompare::Nothing {
-        return Err(thalweg_transfer::Error::from(Refused::SeveralHosts).into());
-    }
-    Ok((first, Some(onward)))
+    Ok((first, (!onward.is_empty()).then_some(onward)))
 }
 
 /// Asks one host to send to another, or to copy files between its own directories.
@@ -85,7 +78,7 @@ fn between(
     options: &PumpOptions,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
-    let (to, onward) = chain(client, to, options)?;
+    let (to, onward) = chain(client, to)?;
     if onward.iter().flatten().any(|other| other == host) || (onward.is_some() && to == host) {
         return Err(Asked::SourceInChain(host.into()).into());
     }

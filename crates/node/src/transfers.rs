@@ -4,7 +4,7 @@
 //! run at a time, with at most [`LANES_MAX`] lanes in all. If a node is both ends, it sends its notes to the client.
 //! Non-goals: copying the data (the crate `transfer`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -57,6 +57,17 @@ impl TransferService {
     fn cluster(&self) -> Option<(Arc<Credentials>, ClusterFile)> {
         let host = self.host.as_ref()?;
         Some((host.credentials()?, host.cluster_file()?))
+    }
+
+    /// An error if a transfer that is sent on to these hosts would come to one of them again, or to this one: so no
+    /// request occupies more than one transfer of a node.
+    fn is_a_chain(&self, onward: &[String]) -> Result<()> {
+        let own = self.host.as_ref().map_or("", |host| host.name());
+        let mut seen = HashSet::from([own]);
+        match onward.iter().find(|host| !seen.insert(host)) {
+            Some(host) => Err(Asked::HostAgain(host.clone()).into()),
+            None => Ok(()),
+        }
     }
 
     /// Waits until no transfer runs, at most for `patience`.
@@ -202,6 +213,7 @@ fn take_part(
     };
     let begun = || {
         let options = options_of(request)?;
+        service.is_a_chain(request.onward.as_deref().unwrap_or_default())?;
         let transport = FromPeer::begin(service, &request.id, link)?;
         let (tree, _) = ends::tree(&options)?;
         Ok((options, transport, tree))

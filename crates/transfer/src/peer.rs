@@ -110,6 +110,11 @@ impl<'w> Peer<'w> {
         }
     }
 
+    /// Its name, for messages.
+    pub(crate) fn name(&self) -> String {
+        self.transport.peer()
+    }
+
     /// Opens a stream for each lane.
     pub(crate) fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
         self.transport.lanes(count)
@@ -176,7 +181,7 @@ impl<'w> Peer<'w> {
                     Some(true) => {
                         let why = "it ended before it had answered".into();
                         let kind = FailureKind::Operating;
-                        return Err(Error::Peer { peer: self.transport.peer(), why, kind });
+                        return Err(Error::Peer { peer: self.name(), why, kind });
                     }
                     None => {}
                 },
@@ -193,7 +198,7 @@ impl<'w> Peer<'w> {
             answer = back;
             std::thread::park_timeout(BREATH);
         }
-        Err(Error::protocol(self.transport.peer()))
+        Err(Error::protocol(self.name()))
     }
 
     /// Sends the lists of what this end has left out, and would change.
@@ -233,7 +238,7 @@ impl<'w> Peer<'w> {
         let said = control.result().map(String::from_utf8_lossy).unwrap_or_default();
         if let Ok(verdict) = from_json::<PumpVerdict>(&said) {
             if let Some(why) = &verdict.error {
-                let (peer, why, kind) = (self.transport.peer(), why.clone(), verdict.kind);
+                let (peer, why, kind) = (self.name(), why.clone(), verdict.kind);
                 shared.fail(Error::Peer { peer, why, kind });
             }
             let _ = self.verdict.set(verdict);

@@ -34,7 +34,6 @@ pub struct Onward<'t> {
 
 /// The next host of a chain, during the transfer.
 pub(crate) struct Relay<'t> {
-    name: String,
     pub(crate) peer: Peer<'t>,
 }
 
@@ -42,7 +41,7 @@ impl<'t> Relay<'t> {
     /// The relay to the next host, and what that host says.
     pub(crate) fn new(onward: Onward<'t>) -> Result<(Relay<'t>, Control)> {
         let Onward { transport, control: (out, inc) } = onward;
-        let relay = Relay { name: transport.peer(), peer: Peer::new(transport, out, true) };
+        let relay = Relay { peer: Peer::new(transport, out, true) };
         Ok((relay, Control::new(transport, inc)?))
     }
 
@@ -61,7 +60,7 @@ impl<'t> Relay<'t> {
             {
                 Ok(())
             }
-            Some(Message::Accept(..)) => Err(Error::Differs(self.name.clone())),
+            Some(Message::Accept(..)) => Err(Error::Differs(self.peer.name())),
             _ => Err(said.refusal()),
         }
     }
@@ -76,7 +75,7 @@ impl<'t> Relay<'t> {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let _tells = OnPanic(|| done.store(true, Ordering::Relaxed));
-            let nothing = |_| Err(Error::protocol(&self.name));
+            let nothing = |_| Err(Error::protocol(self.peer.name()));
             let listener = scope.spawn(move || self.peer.listen(shared, said, nothing));
             let attendant = scope.spawn(|| self.peer.attend(shared, &|| done.load(Ordering::Relaxed)));
             let taken = take().map_err(|e| {
@@ -101,12 +100,12 @@ impl<'t> Relay<'t> {
     /// What the destinations of the rest of the chain did, each of which has all that the source has sent.
     pub(crate) fn receipts(&self, source: &PumpReceipt) -> Result<Vec<PumpEnd>> {
         let Some(next) = self.peer.verdict().and_then(|verdict| verdict.receipt.clone()) else {
-            return Err(Error::protocol(&self.name));
+            return Err(Error::protocol(self.peer.name()));
         };
-        let all = merged(source.clone(), next, self.name.clone(), true);
+        let all = merged(source.clone(), next, self.peer.name(), true);
         if !all.holds {
             let (read, written) = (all.checksum_in, all.checksum_out);
-            return Err(Error::Mismatch { path: (&self.name).into(), read, written, read_back: false });
+            return Err(Error::Mismatch { path: self.peer.name().into(), read, written, read_back: false });
         }
         Ok([all.dest].into_iter().chain(all.onward).collect())
     }

@@ -52,6 +52,9 @@ pub enum IdentityError {
     /// Other users can read a key.
     #[error("the key {} may be read by others; chmod 600 it, and if others may have read it renew it", .0.display())]
     Open(PathBuf),
+    /// Other users can put another identity into the directory.
+    #[error("others may write in {}, which has an identity; chmod 700 it, and see that what is in it is yours", .0.display())]
+    Writable(PathBuf),
     /// A certificate cannot carry this name.
     #[error("'{0}' is not a name for a host: letters, digits, '-' and '.', or an IP address")]
     Name(String),
@@ -97,6 +100,9 @@ impl Identity {
         let wrong = |name: &str, why: String| IdentityError::File(path(name), why);
         if small::is_open_to_others(&path(KEY_FILE)) {
             return Err(IdentityError::Open(path(KEY_FILE)));
+        }
+        if small::is_writable_by_others(directory) {
+            return Err(IdentityError::Writable(directory.into()));
         }
         let authority = certificate_in(directory, AUTHORITY_FILE)?;
         let chain = vec![certificate_in(directory, CERTIFICATE_FILE)?];

@@ -46,7 +46,7 @@ pub(crate) fn pumped(args: TypedArgs) -> Result<Transfer, Usage> {
 fn files_from(args: &TypedArgs) -> Result<Option<Vec<String>>, Usage> {
     let Some(file) = &args.files_from else { return Ok(None) };
     let path = if file == "-" { Path::new("/dev/stdin") } else { Path::new(file) };
-    let bytes = thalweg_io::small::read(path).map_err(|why| Usage(format!("--files-from: {why}")))?;
+    let bytes = thalweg_io::small::read_named(path).map_err(|why| Usage(format!("--files-from: {why}")))?;
     let text = String::from_utf8(bytes)
         .map_err(|_| Usage(format!("--files-from: {} is not text in UTF-8", path.display())))?;
     let is_path = |line: &&str| !line.is_empty() && !line.starts_with(['#', ';']);
