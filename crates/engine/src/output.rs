@@ -5,13 +5,17 @@
 //! symbolic link stays, and its target is made or replaced.
 //! Non-goals: keeping an older file's other names, which the receipt counts.
 
-use std::ffi::OsStr;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_io::{Access, Error as IoError, File, FileSystem, Location, directory_of, real_name, unplanted};
+use thalweg_io::{
+    Access, Error as IoError, File, FileSystem, Location, directory_of, hidden, real_name, unplanted,
+};
 use thalweg_pump::Output;
 
 use crate::{BadPath, Endpoint, Error, Progress, Result, temporary};
@@ -92,18 +96,33 @@ fn fresh(io: &Arc<dyn FileSystem>, typed: &Path, path: PathBuf) -> Result<Target
 
 /// Starts a file of `bytes` bytes beside an output and reserves its room.
 pub(crate) fn create(output: &Location, bytes: u64) -> Result<Output> {
-    create_named(output, &temporary::name(&output.path), bytes)
+    Ok(create_all(std::slice::from_ref(output), None, bytes)?.remove(0))
 }
 
-/// Like [`create`], with a number that no other process uses, for a file in a directory that several hosts see.
-pub(crate) fn create_as(output: &Location, number: u64, bytes: u64) -> Result<Output> {
-    create_named(output, &temporary::name_as(&output.path, number), bytes)
+/// The same for each of several outputs; with a number that no other process uses, if their directories are ones that
+/// several hosts see. Reads each directory once.
+pub(crate) fn create_all(outputs: &[Location], number: Option<u64>, bytes: u64) -> Result<Vec<Output>> {
+    let mut directories = HashMap::new();
+    for output in outputs {
+        let names = directories.entry(directory_of(&output.path)).or_insert_with(|| hidden_beside(output));
+        if names.iter().any(|name| hidden::may_be_of(name, &output.path)) {
+            temporary::clear(output);
+            thalweg_sort::clear_killed(output);
+        }
+    }
+    let name = |path| number.map_or_else(|| temporary::name(path), |number| temporary::name_as(path, number));
+    outputs.iter().map(|output| create_named(output, &name(&output.path), bytes)).collect()
+}
+
+/// The hidden names in the directory of an output.
+fn hidden_beside(output: &Location) -> Vec<OsString> {
+    let all = output.fs.list(directory_of(&output.path)).unwrap_or_default();
+    let names = all.iter().filter_map(|path| path.file_name());
+    names.filter(|name| hidden::is_hidden(name.as_bytes())).map(OsStr::to_os_string).collect()
 }
 
 fn create_named(output: &Location, name: &OsStr, bytes: u64) -> Result<Output> {
     let (path, directory) = (&output.path, directory_of(&output.path));
-    temporary::clear(output);
-    thalweg_sort::clear_killed(output);
     let output = Output::create(output, &directory.join(name), bytes).map_err(|e| {
         if !e.is_full() {
             return named(e, path);

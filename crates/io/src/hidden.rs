@@ -49,6 +49,13 @@ pub fn elsewhere(output: &Path, end: &str) -> OsString {
     OsString::from_vec([&beginning(file_name.as_bytes(), Some(hash)), end.as_bytes()].concat())
 }
 
+/// Whether a hidden name may belong to `output`: false for almost all that belong to another.
+pub fn may_be_of(name: &OsStr, output: &Path) -> bool {
+    let of = output.file_name().unwrap_or_default().as_bytes();
+    let begins = name.as_bytes().strip_prefix(b".");
+    begins.is_some_and(|begins| begins.starts_with(&of[..of.len().min(NAME_BYTES_MAX)]))
+}
+
 /// Whether this can be a hidden name of any output. Some file systems ignore case.
 pub fn is_hidden(name: &[u8]) -> bool {
     name.starts_with(b".") && name.windows(MARK.len()).any(|some| some.eq_ignore_ascii_case(MARK))

@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, XattrFlags, fgetxattr, fremovexattr, fsetxattr, getxattr, listxattr,
+    AtFlags, FileType, Mode, OFlags, XattrFlags, fgetxattr, fremovexattr, fsetxattr, getxattr, listxattr,
 };
 use rustix::io::{Errno, retry_on_intr};
 
@@ -145,10 +145,14 @@ fn extended_attributes(at: BorrowedFd<'_>, like: &Path) -> io::Result<Vec<(Strin
 /// The attributes of a new file in the directory of `path`: its owner and permission bits, which only the system knows.
 pub(crate) fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Attributes> {
     let trial = directory_of(path).join(hidden::unique("trial"));
+    // This takes no descriptor, of which there may be none left; not every file system can do it.
+    let node = || rustix::fs::mknodat(at, &trial, FileType::RegularFile, Mode::from(0o666), 0);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let made = retry_on_intr(|| rustix::fs::openat(at, &trial, flags, Mode::from(0o666)))?;
+    let file = |_| rustix::fs::openat(at, &trial, flags, Mode::from(0o666)).map(drop);
+    retry_on_intr(|| node().or_else(file))?;
+    let made = rustix::fs::statat(at, &trial, AtFlags::SYMLINK_NOFOLLOW);
     rustix::fs::unlinkat(at, &trial, AtFlags::empty())?;
-    Ok(rustix::fs::fstat(made)?.into())
+    Ok(made?.into())
 }
 
 /// The permission bits that new files of this process lack, from /proc: the system call would change them for a moment.

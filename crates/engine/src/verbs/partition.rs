@@ -42,7 +42,7 @@ use super::receipt::Ran;
 use super::sort::inputs_of;
 use crate::lane_threads::Lanes;
 use crate::machine::Disks;
-use crate::output::Target;
+use crate::output::{self, Target};
 use crate::{
     Asked, BadPath, Endpoint, Error, Needs, PartitionPick, Progress, Result, TooLittleMemory, WorkOptions,
     machine,
@@ -225,11 +225,11 @@ impl<'a> Job<'a> {
         };
         let records = (self.options.layout, &self.key);
         let river = self.shape.river(records, pick, self.names.len(), pages).build()?;
-        let mut parts = Vec::with_capacity(self.names.len());
         let share = self.input.bytes() / self.names.len() as u64 * RESERVED.0 / RESERVED.1;
-        for name in &self.names {
-            parts.push(Part::create(name, share, self.options.layout, &self.key)?);
-        }
+        let files = output::create_all(&self.names, None, share)?.into_iter().zip(&self.names);
+        let part =
+            |(file, name): (_, &Location)| Part::of(file, name.path.clone(), self.options.layout, &self.key);
+        let mut parts: Vec<Part> = files.map(part).collect();
         let blocks = parts.len() + outlets * shape::WRITES;
         let write_pool = Pool::new(self.shape.write_bytes, blocks)?;
         let read_pool = Pool::new(self.shape.page_bytes, inlets * (shape::READS + 1))?;

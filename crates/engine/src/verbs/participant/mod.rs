@@ -420,12 +420,14 @@ impl PreparedParticipant {
         Ok(name)
     }
 
-    fn create(&self, path: &Path, bytes: u64) -> Result<Output> {
-        let output = Location::new(&self.base.io, path);
-        match self.base.options.in_process {
-            true => output::create(&output, bytes),
-            false => output::create_as(&output, self.base.options.number, bytes),
-        }
+    fn create(&self, path: &PathBuf, bytes: u64) -> Result<Output> {
+        Ok(self.create_all(std::slice::from_ref(path), bytes)?.remove(0))
+    }
+
+    fn create_all(&self, paths: &[PathBuf], bytes: u64) -> Result<Vec<Output>> {
+        let outputs: Vec<_> = paths.iter().map(|path| Location::new(&self.base.io, path)).collect();
+        let options = &self.base.options;
+        output::create_all(&outputs, (!options.in_process).then_some(options.number), bytes)
     }
 
     /// Sets the file to write to, which the coordinator made.
@@ -559,11 +561,9 @@ impl PreparedParticipant {
             );
         }
         let pool = Pool::new(write_bytes.min(WRITE_BYTES as u64) as usize, blocks)?;
-        let part = |path: &PathBuf| {
-            let output = self.create(path, reserved / count as u64)?;
-            Ok(parts::Part::of(output, path.clone(), layout, &key))
-        };
-        let mut parts = self.base.paths.iter().map(part).collect::<Result<Vec<_>>>()?;
+        let files = self.create_all(&self.base.paths, reserved / count.max(1) as u64)?;
+        let part = |(file, path): (_, &PathBuf)| parts::Part::of(file, path.clone(), layout, &key);
+        let mut parts: Vec<_> = files.into_iter().zip(&self.base.paths).map(part).collect();
         let ends = rivers(self, 0)?;
         let meters = &self.base.meters;
         let (input, parts) =

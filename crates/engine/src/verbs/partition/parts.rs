@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thalweg_api::{PartReceipt, Proof};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Error as IoError, Location, directory_of};
+use thalweg_io::{Error as IoError, directory_of};
 use thalweg_pump::{Meters, Output, Source, WriteBehind};
 use thalweg_record::{Key, Layout, Prover};
 use thalweg_river::{Batch, Outlet};
@@ -47,11 +47,6 @@ pub(in crate::verbs) struct Part {
 }
 
 impl Part {
-    /// Starts a file that is to have this name and may have about `bytes` bytes.
-    pub(super) fn create(name: &Location, bytes: u64, layout: Layout, key: &Key) -> Result<Part> {
-        Ok(Part::of(output::create(name, bytes)?, name.path.clone(), layout, key))
-    }
-
     /// A part in a file that exists already and is to be named `path`.
     pub(in crate::verbs) fn of(output: Output, path: PathBuf, layout: Layout, key: &Key) -> Part {
         let prover = Prover::new(layout, key.clone(), true).keeping(KEEP_BYTES);
