@@ -88,6 +88,9 @@ pub struct VolumeStatus {
     /// The bytes of these copies, including holes.
     #[serde(default)]
     pub short_bytes: u64,
+    /// The number of files of which a part has no copy that can be read: all are on lost stores, or missed a write.
+    #[serde(default)]
+    pub unreadable_files: u64,
     /// The repair that the volume makes by itself now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<VolumeRepair>,

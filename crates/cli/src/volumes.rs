@@ -6,7 +6,7 @@ use thalweg::Volume;
 use thalweg::volume::{
     self, HINT_ATTRIBUTE, Hint, Kind, OfCluster, OpenVolume, Policy, REPAIR_RATE_ATTRIBUTE, Registry,
 };
-use thalweg_api::{VolumeFile, to_json};
+use thalweg_api::{VolumeFile, VolumeStatus, to_json};
 
 use crate::failure::{DONE, Failure, WRONG};
 use crate::interpret::Show;
@@ -36,10 +36,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
             let list = registry.list()?;
             report(how, || to_json(&list), || show::volume_list(&list.volumes))
         }
-        VolumeAsk::Status(name) => {
-            let status = volume::status(&volume::open(&registry, name)?)?;
-            report(how, || to_json(&status), || show::volume_status(&status))
-        }
+        VolumeAsk::Status(name) => shown(&volume::status(&volume::open(&registry, name)?)?, how),
         VolumeAsk::Check(name) => checked(&volume::open(&registry, name)?, how),
         VolumeAsk::Repair(name, rate) => repair(&registry, name, *rate, how),
         VolumeAsk::AddStore(name, dir) => {
@@ -113,6 +110,12 @@ fn replace(registry: &Registry, name: &str, places: (&Path, &Path)) -> Result<()
     let lost = signals::ending_after(replace).map_err(Failure::Signals)??;
     lost.iter().for_each(|lost| complain(lost));
     Ok(())
+}
+
+/// Shows the status of a volume, and tells by the exit status whether all of its files can be read.
+fn shown(status: &VolumeStatus, how: Show) -> Result<u8, Failure> {
+    report(how, || to_json(status), || show::volume_status(status))?;
+    Ok(if status.unreadable_files == 0 { DONE } else { WRONG })
 }
 
 /// Removes a volume, and reports what was removed and what is left.

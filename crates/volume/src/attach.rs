@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -73,6 +73,8 @@ pub(crate) struct Attachment {
     open: Mutex<BTreeMap<u64, bool>>,
     /// How often the way had changed when it was last asked for news.
     heard: AtomicU64,
+    /// Whether this client has begun a repair.
+    repairs: AtomicBool,
 }
 
 /// The way to the server of a volume.
@@ -110,6 +112,7 @@ impl Attachment {
             changing: Mutex::default(),
             open: Mutex::default(),
             heard: AtomicU64::new(0),
+            repairs: AtomicBool::new(false),
         };
         Ok((Arc::new(attachment), lost))
     }
@@ -154,7 +157,7 @@ impl Attachment {
         Error::system(libc::EIO, format!("the process that served volume {} {what}", self.name))
     }
 
-    /// Finds the current server of the volume, and tells it what is open here. A request does not search if a search
+    /// Finds the current server of the volume, and tells it what is open here, and whether this client repairs. A request does not search if a search
     /// has failed since it began, or a moment ago: it would wait as long as all those before it together.
     fn reach_again(&self, turn: u64, old: &Way, begun_ns: u64) -> Result<()> {
         let mut failed = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,8 +177,12 @@ impl Attachment {
             Way::Here(_) => self.reach.reach(!open.is_empty(), &mut None),
         };
         let (way, _) = reached.inspect_err(|why| *failed = Some((now_ns(), why.to_string())))?;
+        let tell = |request| way.ask(&Ask::Manager(request), &[], &mut []);
+        if self.repairs.load(Ordering::Relaxed) {
+            // If another client repairs by now, this one's next fence fails.
+            let _ = tell(Request::Repair);
+        }
         for (inode, may_write) in open {
-            let tell = |request| way.ask(&Ask::Manager(request), &[], &mut []);
             // If a file cannot be reopened, its next use fails.
             let _ = tell(Request::Open(inode));
             if may_write {
@@ -283,6 +290,7 @@ impl Answers for Arc<Attachment> {
             Request::Make(_, _, may_write) => {
                 answer.inodes().for_each(|made| _ = self.open().insert(made.id, *may_write));
             }
+            Request::Repair => self.repairs.store(true, Ordering::Relaxed),
             Request::Open(inode) => _ = self.open().insert(*inode, false),
             Request::Close(inode, ..) => _ = self.open().remove(inode),
             Request::Change(Change::Unsettle(inode)) => _ = self.open().insert(*inode, true),

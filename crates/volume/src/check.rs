@@ -85,6 +85,7 @@ pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
         bytes: 0,
         short_files: 0,
         short_bytes: 0,
+        unreadable_files: 0,
         repair: healing.map(|Healing { files, files_done, bytes }| VolumeRepair { files, files_done, bytes }),
         repair_rate: rate,
     };
@@ -116,22 +117,29 @@ pub fn status(open: &OpenVolume) -> Result<VolumeStatus> {
     Ok(status)
 }
 
-/// Counts a file that has fewer copies than it should.
+/// Counts a file that has fewer copies than it should, and one that lacks all copies of a part.
 fn count_short(inode: &Inode, behind: &[(u32, i64)], status: &mut VolumeStatus) {
-    let Some(layout) = inode.layout.filter(|layout| layout.copies == 2) else { return };
+    let Some(layout) = inode.layout else { return };
     // For each slot the bytes, and whether a copy missed a write.
     let mut of_slots: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
-    let strips = inode.strips | inode.unsynced;
+    let (strips, mut is_whole) = (inode.strips | inode.unsynced, true);
     for index in (0..layout.width).filter(|index| strips & bit(*index) != 0) {
-        for copy in 0..2 {
+        let mut copies = layout.copies;
+        for copy in 0..layout.copies {
             let slot = layout.slot(index, copy);
-            let is_stale = inode.stale[copy as usize] & bit(index) != 0;
+            let is_stale = layout.copies == 2 && inode.stale[copy as usize] & bit(index) != 0;
             if is_stale || status.stores.get(slot as usize).is_some_and(|store| store.lost.is_some()) {
                 let (bytes, is_behind) = of_slots.entry(slot).or_default();
                 *bytes += layout.strip_len(index, inode.size);
                 *is_behind |= is_stale;
+                copies -= 1;
             }
         }
+        is_whole &= copies > 0;
+    }
+    status.unreadable_files += u64::from(!is_whole);
+    if layout.copies < 2 {
+        return;
     }
     status.short_files += u64::from(!of_slots.is_empty());
     for (slot, (bytes, is_behind)) in of_slots {

@@ -94,15 +94,13 @@ pub fn create_on_nodes(
     };
     let links = Links::new(client);
     let made_by = entry.clone();
-    registry.add(entry, || {
-        let mut made = Vec::new();
-        let all = make(&links, &made_by, (&slots, manager), policy, &mut made);
-        if all.is_err() {
-            // The first error is returned; what cannot be removed is left.
-            made.iter().for_each(|(place, slot)| _ = remove(&links, place, &volume, *slot));
-        }
-        all
-    })
+    let mut made = Vec::new();
+    let added = registry.add(entry, || make(&links, &made_by, (&slots, manager), policy, &mut made));
+    if added.is_err() {
+        // The first error is returned; what cannot be removed is left.
+        made.iter().for_each(|(place, slot)| _ = remove(&links, place, &volume, *slot));
+    }
+    added
 }
 
 /// Makes the parts of a volume on the nodes, and adds each to the list of what was made.

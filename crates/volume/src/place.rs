@@ -71,16 +71,14 @@ pub fn create(
         stores: slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?,
         clients: Vec::new(),
     };
-    registry.add(entry, || make(&meta, &slots, policy))
-}
-
-fn make(meta: &Path, slots: &[PathBuf], policy: &Policy) -> Result<()> {
     let mut made = Made::default();
-    let volume = new_number();
-    for (slot, dir) in (0..).zip(slots) {
-        made.store(dir, volume, slot)?;
-    }
-    made.manager(meta, volume, slots, policy, process::user_and_group())?;
+    registry.add(entry, || {
+        let volume = new_number();
+        for (slot, dir) in (0..).zip(&slots) {
+            made.store(dir, volume, slot)?;
+        }
+        made.manager(&meta, volume, &slots, policy, process::user_and_group())
+    })?;
     made.stays();
     Ok(())
 }

@@ -56,7 +56,7 @@ impl Registry {
         found.ok_or_else(|| Error::NoVolume(name.into()))
     }
 
-    /// Adds a volume, after `make` has made it; its name must be free.
+    /// Adds a volume, after `make` has made it; its name must be free. After an error the caller removes what was made.
     pub(crate) fn add(&self, entry: VolumeEntry, make: impl FnOnce() -> Result<()>) -> Result<()> {
         check_name(&entry.name)?;
         self.change(|list| {

@@ -72,6 +72,10 @@ pub(crate) fn volume_status(status: &VolumeStatus) -> String {
             "mount its disk or start its node; if it is gone for good, thalweg volume replace {name} DIR NEW\n"
         );
     }
+    if status.unreadable_files > 0 {
+        let files = counted(status.unreadable_files as usize, "file", "files");
+        text += &format!("{files} cannot be read whole: no copy of a part is left on the other stores\n");
+    }
     text + &short_of_copies(status)
 }
 

@@ -44,6 +44,14 @@ fn commands_write_a_volume_with_two_copies_when_a_store_is_gone() {
             done",
         )
         .is_done();
+    // With two stores gone, parts of files have no copy.
+    let status = "XDG_CONFIG_HOME=$PWD/settings $T volume status films";
+    assert!(!place.shell(status).is_done().contains("cannot be read"));
+    let told = place.shell(&format!("mv d2 gone/d2; {status}"));
+    assert!(
+        told.status == Some(1) && told.out.contains("16 files cannot be read whole: no copy"),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -175,6 +183,25 @@ fn a_disk_without_room_for_the_reserve_gets_no_manager() {
     }
     assert_eq!((told.status, told.out.as_str()), (Some(0), "2\nd2:\n\ndisk:\n0\n"), "{told:?}");
     assert!(told.err.contains("disk has 5.99 MiB free; ") && told.err.contains("need 8 MiB"), "{told:?}");
+}
+
+/// The directories of a volume that no list names were left, and refused the next attempt.
+#[test]
+fn a_volume_that_cannot_be_listed_is_not_made() {
+    let place = Place::new();
+    // In the settings there is room for a directory and for the lock, and for no list.
+    let told = place.shell(
+        "exec unshare -m bash -c 'export XDG_CONFIG_HOME=$PWD/settings
+        mkdir settings d1 d2 && mount -t tmpfs -o nr_inodes=3 none settings || exit 77
+        $T volume create films --stores d1,d2; echo $?; ls d1 d2 settings/thalweg
+        umount settings; $T volume create films --stores d1,d2 -q; $T volume destroy films -q'",
+    );
+    if told.status == Some(77) {
+        return skipped(&format!("nothing can be mounted here: {}", told.err));
+    }
+    assert_eq!(told.status, Some(0), "{told:?}");
+    assert_eq!(told.out, "2\nd1:\n\nd2:\n\nsettings/thalweg:\nvolumes.lock\n");
+    assert!(told.err.contains("volumes.json: No space left on device"), "{told:?}");
 }
 
 #[test]
