@@ -250,6 +250,12 @@ def test_what_a_driver_leaves_that_is_killed_or_interrupted_on_its_way_is_no_obs
     assert nodes_of(place) == []
 
 
+def names_of_actors() -> list[str]:
+    import ray
+
+    return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+
+
 def test_clusters_that_come_and_go_leave_all_machines_alive(machines: Any, place: Path) -> None:
     import ray
 
@@ -258,6 +264,26 @@ def test_clusters_that_come_and_go_leave_all_machines_alive(machines: Any, place
     for _ in range(5):
         thalweg.ray.cluster(1, memory="256MiB", data=str(place), timeout=60).down()
     assert [node["Alive"] for node in ray.nodes()].count(True) == MACHINES + 1
+
+
+def test_a_block_ends_its_own_cluster_and_no_later_one_of_its_name(
+    machines: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import thalweg.ray
+    from thalweg._hosted import ADDRESS, ADDRESS_FILE, identity
+
+    asked: dict[str, Any] = {"memory": "256MiB", "data": str(place), "timeout": 60, "name": "again"}
+    with thalweg.ray.cluster(1, **asked) as first:
+        thalweg.ray.down("again")
+        later = thalweg.ray.cluster(1, **asked)
+    with pytest.raises(thalweg.RayError, match="'again' has been ended"):
+        first.down()
+    assert later.exec(["true"]).ok
+    # The identity is of the cluster of Ray that was asked for it.
+    monkeypatch.setenv(ADDRESS, "127.0.0.1:1")
+    assert later.exec(["true"]).ok
+    assert (Path(identity("again")) / ADDRESS_FILE).read_text() == "127.0.0.1:1"
+    later.down()
 
 
 def test_clusters_are_listed_listen_where_they_may_and_end_when_they_are_idle(machines: Any, place: Path) -> None:
@@ -281,6 +307,10 @@ def test_clusters_are_listed_listen_where_they_may_and_end_when_they_are_idle(ma
         # A job that takes longer than the limit keeps it.
         assert idle.exec(["sleep", "5"]).ok
         eventually(lambda: [hosted.name for hosted in thalweg.ray.list()] == ["busy"], seconds=30)
+        # Ray does not restart the keeper, either.
+        eventually(lambda: "thalweg:idle" not in names_of_actors(), seconds=30)
+        with pytest.raises(thalweg.RayError, match="hosts no cluster 'idle'"):
+            thalweg.ray.down("idle")
     assert nodes_of(place) == []
     for wrong in ({"ports": []}, {"ports": [70_000]}, {"idle_timeout": 0}):
         with pytest.raises(thalweg.UsageError, match="give at least"):

@@ -107,6 +107,11 @@ def test_fsspec_reads_and_writes_it(films: thalweg.Volume) -> None:
         system.info("films/x")
     system.cp("films/z", "films/copy")
     assert system.cat("films/copy") == b"a,b\n1,2\n"
+    assert system.cat_file("films/copy", start=-4) == b"1,2\n" and system.cat_file("films/copy", 2, -4) == b"b\n"
+    with system.open("films/copy", "rb+") as file:
+        file.write(b"b")
+        file.seek(0)
+        assert file.read(3) == b"b,b"
     assert abs(system.modified("films/copy").timestamp() - time.time()) < 60
     with pytest.raises(NotImplementedError, match="does not keep when a file was created"):
         system.created("films/copy")
@@ -118,6 +123,11 @@ def test_fsspec_reads_and_writes_it(films: thalweg.Volume) -> None:
     with pytest.raises(FileNotFoundError):
         system.mkdir("films/no/d", create_parents=False)
     assert system.ls("", detail=False) == ["films"] and system.isdir("thalweg://")
+    # Into a directory, several at once, and a directory itself.
+    system.mv("films/copy", "films/d")
+    system.mv(["films/z", "films/d/copy"], "films/e/")
+    system.mv("films/e", "films/f", recursive=True)
+    assert system.find("films") == ["films/f/copy", "films/f/z"]
 
 
 def test_duckdb_reads_it(films: thalweg.Volume) -> None:
@@ -165,7 +175,7 @@ def test_what_fsspec_writes_has_its_name_when_it_is_whole(films: thalweg.Volume)
     assert system.cat("films/d/a") == b"old" and list(films.list("d")) == ["a"]
     with system.open("films/d/a", "wb") as file:
         file.write(big)
-        assert system.cat("films/d/a") == b"old"
+        assert system.cat("films/d/a") == b"old" and system.find("films") == ["films/d/a"]
     assert films.stat("d/a")[:3] == ("file", 3 << 20, 0o600) and list(films.list("d")) == ["a"]
     with pytest.raises(FileExistsError):
         system.open("films/d/a", "xb")

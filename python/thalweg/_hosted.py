@@ -11,6 +11,12 @@ from thalweg.errors import UsageError
 PREFIX = "ray:"
 """What the name of a cluster begins with that Ray hosts."""
 
+ADDRESS = "RAY_ADDRESS"
+"""The variable that names the cluster of Ray."""
+
+ADDRESS_FILE = "ray-address"
+"""Where an identity keeps what it was when Ray was asked."""
+
 
 def settings() -> str:
     """The directory of this user's settings."""
@@ -25,10 +31,19 @@ def directory(name: str) -> str:
 
 
 def identity(name: str) -> str:
-    """The same. Ray is asked for the identity if it is not there yet."""
+    """The same. Ray is asked for the identity if it is not there yet, or is of another cluster of Ray."""
     place = directory(name)
-    if not os.path.isdir(place):
+    if not os.path.isdir(place) or os.environ.get(ADDRESS, "") not in ("", _asked(place)):
         from thalweg.ray import connect
 
         connect(name)
     return place
+
+
+def _asked(place: str) -> str:
+    """Which cluster of Ray was asked for an identity."""
+    try:
+        with open(os.path.join(place, ADDRESS_FILE), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""

@@ -18,9 +18,13 @@ from types import TracebackType
 from typing import Any
 
 from fsspec import AbstractFileSystem  # pyright: ignore[reportMissingTypeStubs]
+from fsspec.core import has_magic  # pyright: ignore
 
 from thalweg.errors import UsageError
 from thalweg.volume import BUFFER_BYTES, Stat, Volume
+
+_MARK, _END = ".thalweg-", ".partial"
+"""How the name of a file begins and ends that is not whole yet; no list shows it."""
 
 
 class VolumeFileSystem(AbstractFileSystem):
@@ -90,7 +94,8 @@ class VolumeFileSystem(AbstractFileSystem):
         if stat.kind != "directory":
             found = [self._entry(name, stat)]
         else:
-            found = [self._entry(f"{name}/{child}", stat) for child, stat in volume.list(inside).items()]
+            children = volume.list(inside).items()
+            found = [self._entry(f"{name}/{child}", stat) for child, stat in children if not _is_unfinished(child)]
         return found if detail else [entry["name"] for entry in found]
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
@@ -117,11 +122,15 @@ class VolumeFileSystem(AbstractFileSystem):
 
     rmdir = _rm
 
-    def mv(self, path1: str, path2: str, **_: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def mv(self, path1: Any, path2: Any, **options: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if not isinstance(path1, str) or not isinstance(path2, str) or has_magic(path1):
+            return super().mv(path1, path2, **options)  # pyright: ignore
+        if path2.endswith("/") or self.isdir(path2):  # pyright: ignore[reportUnknownMemberType]
+            path2 = f"{path2.rstrip('/')}/{path1.rstrip('/').rpartition('/')[2]}"
         (volume, old), (other, new) = self._place(path1), self._place(path2)
         if volume.name == other.name:
             return volume.rename(old, new)
-        return super().mv(path1, path2)  # pyright: ignore
+        return super().mv(path1, path2, **options)  # pyright: ignore
 
     def _open(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, path: str, mode: str = "rb", autocommit: bool = True, **_: Any
@@ -133,7 +142,35 @@ class VolumeFileSystem(AbstractFileSystem):
             return _Written(volume, inside, must_be_new=mode == "xb", autocommit=autocommit)
         if not autocommit and mode != "rb":
             raise UsageError(f"mode '{mode}': a transaction writes whole files; use wb or xb, or no transaction")
+        if mode == "rb":
+            return _Read(volume, inside)
         return volume.open(inside, mode)
+
+
+def _hidden(directory: str) -> str:
+    """A name for a file of this directory that is not whole yet."""
+    return f"{directory}/{_MARK}{os.getpid()}-{secrets.token_hex(8)}{_END}".lstrip("/")
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.startswith(_MARK) and name.endswith(_END)
+
+
+class _Read(io.BufferedReader):
+    """A file that is read, with the attributes that fsspec looks for."""
+
+    def __init__(self, volume: Volume, path: str) -> None:
+        super().__init__(volume.open(path, "rb").detach(), BUFFER_BYTES)  # pyright: ignore
+        self.path = path
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        at = self.tell()
+        try:
+            return self.seek(0, os.SEEK_END)
+        finally:
+            self.seek(at)
 
 
 class _Written(io.BufferedWriter):
@@ -144,7 +181,7 @@ class _Written(io.BufferedWriter):
         self._must_be_new, self._autocommit = must_be_new, autocommit
         self._before()
         directory, _, _ = path.rpartition("/")
-        self._hidden = f"{directory}/.thalweg-{os.getpid()}-{secrets.token_hex(8)}.partial".lstrip("/")
+        self._hidden = _hidden(directory)
         self._is_left = True
         super().__init__(volume.open(self._hidden, "xb").detach(), BUFFER_BYTES)  # pyright: ignore
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from thalweg._hosted import directory
+from thalweg._hosted import ADDRESS, ADDRESS_FILE, directory
 from thalweg._words import Size, path, seconds, size, whole
 from thalweg.cluster import Cluster
 from thalweg.errors import Error, NotEnoughResources, RayError, TooLittleMemory, UsageError
@@ -93,7 +93,7 @@ def _ray() -> Any:
     library: Any = ray
     if not library.is_initialized():
         try:
-            address = os.environ.get("RAY_ADDRESS", "auto")
+            address = os.environ.get(ADDRESS, "auto")
             _answers(address)
             library.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level="warning")
         except ConnectionError as why:
@@ -169,7 +169,7 @@ def cluster(
                 raise RayError(_unfinished(name))
             raise taken
         # The program that began it was killed before it had asked for nodes.
-        _ended(name)
+        _ended(name, _id(before))
     options: dict[str, Any] = {**_OPTIONS, "num_cpus": 0, "max_concurrency": nodes + _OTHER_CALLS}
     try:
         # A call waits while it is restarted.
@@ -181,7 +181,7 @@ def cluster(
     try:
         _got(ray, making)
     except BaseException:
-        _ended(name)
+        _ended(name, _id(keeper))
         # Ray prints an error that nobody has taken.
         with contextlib.suppress(Exception):
             ray.get(making, timeout=_ANSWER_SECONDS)
@@ -247,8 +247,9 @@ def connect(name: str = "river") -> RayCluster:
         raise RayError(f"Ray hosts no cluster '{name}'")
     if _got(ray, keeper.is_taken.remote()) and not _got(ray, keeper.is_made.remote()):
         _log.warning(_unfinished(name))
-    _written(Path(place), _got(ray, keeper.client.remote()))
-    return RayCluster(name)
+    files = {**_got(ray, keeper.client.remote()), ADDRESS_FILE: os.environ.get(ADDRESS, "").encode()}
+    _written(Path(place), files)
+    return RayCluster(name, _keeper=_id(keeper))
 
 
 def _unfinished(name: str) -> str:
@@ -270,16 +271,18 @@ def down(name: str = "river") -> None:
 class RayCluster(Cluster):
     """A cluster that Ray hosts; a ``with`` block brings it down at its end."""
 
-    def __init__(self, name: str, *, on: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, *, on: Iterable[str] = (), _keeper: str | None = None) -> None:
         super().__init__(f"ray:{name}", on=on)
         self._hosted = name
+        self._keeper = _keeper
 
     def down(self) -> None:
         """Ends it, and leaves nothing: no process, no file, no placement group.
 
-        Raises :class:`thalweg.RayError` if it has been ended.
+        Raises :class:`thalweg.RayError` if it has been ended, even if there is another one of its name now.
         """
-        down(self._hosted)
+        if not _ended(self._hosted, self._keeper):
+            raise RayError(f"the cluster '{self._hosted}' has been ended")
 
     def __enter__(self) -> RayCluster:
         return self
@@ -287,7 +290,7 @@ class RayCluster(Cluster):
     def __exit__(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _ended(self._hosted)
+        _ended(self._hosted, self._keeper)
 
 
 class Keeper:
@@ -605,20 +608,24 @@ def _got(ray: Any, calls: Any) -> Any:
         raise RayError(f"an actor of the cluster has ended: {line}") from why
 
 
-def _ended(name: str) -> bool:
-    """Ends a cluster, or what has been made of it. False if there is none."""
+def _ended(name: str, its: str | None = None) -> bool:
+    """Ends a cluster, or what has been made of it; only the one with this keeper, if one is given. False if there is
+    none."""
     place = directory(name)
     ray = _ray()
     keeper = _actor(ray, name)
+    if None not in (keeper, its) and _id(keeper) != its:
+        return False
     shutil.rmtree(place, ignore_errors=True)
     if keeper is None:
         return False
     end = time.monotonic() + _END_SECONDS
-    while keeper is not None:
+    its = _id(keeper)
+    while keeper is not None and _id(keeper) == its:
         if time.monotonic() > end:
             raise RayError(
-                f"the cluster '{name}' has not ended: Ray has not restarted the actor 'thalweg:{name}' within"
-                f" {_END_SECONDS:.0f} s; end it when Ray has a machine for it: thalweg.ray.down('{name}')"
+                f"the cluster '{name}' has not ended within {_END_SECONDS:.0f} s: the actor 'thalweg:{name}' does not"
+                f" answer, or Ray has no machine to restart it on; end it when Ray has one: thalweg.ray.down('{name}')"
             )
         # It does not answer, but ends. Nor does one whose machine is lost: that one has to be asked again.
         with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
@@ -626,6 +633,11 @@ def _ended(name: str) -> bool:
         _wait_for_end(ray, time.monotonic() + _AGAIN_SECONDS, name)
         keeper = _actor(ray, name)
     return True
+
+
+def _id(actor: Any) -> str:
+    """What tells an actor from a later one of its name."""
+    return actor._actor_id.hex()
 
 
 def _wait_for_end(ray: Any, end: float, name: str, index: int | None = None) -> None:

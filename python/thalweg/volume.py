@@ -78,9 +78,9 @@ class Volume:
 
         What is written is durable when the file is closed.
         """
-        if text("mode", mode) not in _MODES:
+        if sorted(text("mode", mode)) not in map(sorted, _MODES):
             raise UsageError(f"mode '{mode}' is none of {', '.join(_MODES)}")
-        plain = mode.replace("b", "")
+        plain = "".join(letter for letter in "rwxa+" if letter in mode)
         with _about(path):
             native = self._native.open(os.fspath(path), plain[0])
             if plain[0] == "w":
