@@ -125,6 +125,7 @@ def test_fsspec_reads_and_writes_it(films: thalweg.Volume) -> None:
     assert system.ls("", detail=False) == ["films"] and system.isdir("thalweg://")
     # Into a directory, several at once, and a directory itself.
     system.mv("films/copy", "films/d")
+    system.mkdir("films/e")
     system.mv(["films/z", "films/d/copy"], "films/e/")
     system.mv("films/e", "films/f", recursive=True)
     assert system.find("films") == ["films/f/copy", "films/f/z"]
