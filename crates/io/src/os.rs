@@ -347,13 +347,15 @@ pub(crate) fn check_own(
     there: &Attributes,
     heir: Option<u32>,
 ) -> io::Result<()> {
-    // If no file can be created for comparison (the disk is full), the expected owner is this process's user.
-    let own = || made_beside(at, path).map_or(rustix::process::geteuid().as_raw(), |made| made.user);
+    // Only this user, and who may give files away, can make a file that has this user's number; where a share gives new
+    // files to another, only a file made for comparison tells to whom.
+    let user = rustix::process::geteuid().as_raw();
+    let own = || made_beside(at, path).is_ok_and(|made| made.user == there.user);
     let what = match there.kind {
         EntryKind::Link => "a symbolic link".into(),
         EntryKind::Special => "no regular file".into(),
         EntryKind::File if there.links > 1 => format!("a file with {} names", there.links),
-        _ if Some(there.user) == heir || there.user == own() => return Ok(()),
+        _ if Some(there.user) == heir || there.user == user || own() => return Ok(()),
         EntryKind::File => format!("a file of user {}", there.user),
         EntryKind::Directory => format!("a directory of user {}", there.user),
     };
