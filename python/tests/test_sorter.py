@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import mmap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,17 @@ def test_records_are_put_and_taken_one_by_one(layout: dict[str, Any], count: int
         stream = sorter.sorted()
         assert list(stream.records()) == sorted(records)
         assert stream.receipt().output.records == count
+
+
+def test_what_an_iterable_gave_before_it_failed_is_put() -> None:
+    def some() -> Iterator[bytes]:
+        yield from (b"b", b"a")
+        raise ZeroDivisionError
+
+    with thalweg.Sorter(memory="16MiB") as sorter:
+        with pytest.raises(ZeroDivisionError):
+            sorter.extend(some())
+        assert list(sorter.sorted().records()) == [b"a", b"b"]
 
 
 def test_records_that_are_not_whole_are_refused() -> None:

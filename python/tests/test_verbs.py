@@ -34,6 +34,7 @@ def test_a_call_does_what_the_command_does() -> None:
     assert receipt.to_dict()["output"] == printed["output"]
     assert receipt.output.checksum == int(printed["output"]["checksum"], 16)
     assert thalweg.check("sorted", datamation=True).ordered
+    assert thalweg.check("sorted", datamation=True) and not thalweg.check("records", datamation=True)
 
 
 @pytest.mark.parametrize("verb", ["sort", "shuffle", "merge", "join", "partition", "check", "gen", "pump", "plan"])

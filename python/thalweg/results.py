@@ -561,7 +561,7 @@ class NodeCheck(Object):
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Object):
-    """The result of ``check`` for files that form one sorted sequence."""
+    """The result of ``check`` for files that form one sorted sequence. It is true if they do: ``if check(...)``."""
 
     proof: Proof
     """Proof of all files, in the order given."""
@@ -577,6 +577,9 @@ class Check(Object):
     """The result of each node, in order, if the files are on nodes."""
     seconds: float
     """Wall-clock seconds."""
+
+    def __bool__(self) -> bool:
+        return self.ordered
 
     def _title(self) -> str:
         return f"{_counted(self.proof.records, 'record')}, {'in order' if self.ordered else 'not in order'}"

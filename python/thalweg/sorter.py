@@ -71,13 +71,22 @@ class Sorter:
     def extend(self, records: Iterable[Bytes]) -> None:
         """Puts records that are each by itself: lines without their newlines, prefixed records without their prefixes.
 
+        What ``records`` gave before it failed is put, as with ``list.extend``.
+
         Raises :class:`thalweg.UsageError` if a line has a newline in it, or a record has another length than all.
         """
         if isinstance(records, (bytes, bytearray, memoryview)):
             raise TypeError("records: give an iterable of records; put() takes the bytes of several")
         rest = iter(records)
-        while some := list(islice(rest, RECORDS_TOGETHER)):
-            self._sorter.put_records(some)
+        while True:
+            some: list[Bytes] = []
+            try:
+                some.extend(islice(rest, RECORDS_TOGETHER))
+            finally:
+                if some:
+                    self._sorter.put_records(some)
+            if not some:
+                return
 
     @overload
     def sorted(self, *, views: Literal[False] = False) -> Sorted[bytes]: ...

@@ -36,7 +36,7 @@ pub(crate) const RESERVED: &[Reserved] = &[
     Reserved {
         short: Some('z'),
         long: "zero-terminated",
-        today: "today records are lines or of a fixed length, --record",
+        today: "today records are lines, prefixed by their length, --prefixed, or of a fixed length, --record",
     },
     Reserved { short: Some('f'), long: "ignore-case", today: BYTES },
     Reserved { short: Some('b'), long: "ignore-leading-blanks", today: BYTES },

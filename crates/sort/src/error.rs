@@ -109,8 +109,8 @@ pub enum Error {
     },
     /// A page that was read from scratch is not what was written.
     #[error(
-        "scratch {} is damaged: the {len} bytes at {offset} are not what was written; start over instead of \
-         resuming, and check the disk",
+        "scratch {} is damaged: the {len} bytes at {offset} are not what was written; check the disk, and \
+         sort again without --resume",
         .path.display()
     )]
     Damaged {

@@ -228,11 +228,12 @@ impl Volume {
     /// Makes a directory, and any missing parents.
     pub fn make_directories(&self, path: &Path, mode: u32) -> Result<()> {
         let above = path.ancestors().filter(|above| !above.as_os_str().is_empty());
-        for path in above.collect::<Vec<_>>().into_iter().rev() {
-            match self.make_directory(path, mode) {
+        for above in above.collect::<Vec<_>>().into_iter().rev() {
+            match self.make_directory(above, mode) {
                 Err(why) if matches!(why.errno(), libc::EEXIST | libc::EBUSY) => {
-                    if self.stat(path)?.kind != Kind::Directory {
-                        return Err(Error::system(libc::ENOTDIR, path.to_string_lossy()));
+                    if self.stat(above)?.kind != Kind::Directory {
+                        let number = if above == path { libc::EEXIST } else { libc::ENOTDIR };
+                        return Err(Error::system(number, above.to_string_lossy()));
                     }
                 }
                 made => drop(made?),

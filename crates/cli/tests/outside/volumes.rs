@@ -62,6 +62,7 @@ fn directories_are_made_with_those_above_them() {
     run("$T volume mkdir volume:films/a/b").is_done();
     run("$T gen 1k volume:films/a/b/c/records -q").is_done();
     run("$T volume mkdir volume:films/a/b/c/records/d").is_refused(&["/a/b/c/records", "Not a directory"]);
+    run("$T volume mkdir volume:films/a/b/c/records").is_refused(&["/a/b/c/records", "File exists"]);
     run("$T volume mkdir").is_refused(&["volume mkdir takes at least one word"]);
 }
 
