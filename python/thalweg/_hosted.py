@@ -33,17 +33,17 @@ def directory(name: str) -> str:
 def identity(name: str) -> str:
     """The same. Ray is asked for the identity if it is not there yet, or is of another cluster of Ray."""
     place = directory(name)
-    if not os.path.isdir(place) or os.environ.get(ADDRESS, "") not in ("", _asked(place)):
+    if not os.path.isdir(place) or _is_of_another(place):
         from thalweg.ray import connect
 
         connect(name)
     return place
 
 
-def _asked(place: str) -> str:
-    """Which cluster of Ray was asked for an identity."""
+def _is_of_another(place: str) -> bool:
+    """Whether another cluster of Ray was asked for this identity than the one that is named now."""
     try:
         with open(os.path.join(place, ADDRESS_FILE), encoding="utf-8") as file:
-            return file.read()
+            return os.environ.get(ADDRESS, "") not in ("", file.read())
     except FileNotFoundError:
-        return ""
+        return False  # It does not say.
