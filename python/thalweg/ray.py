@@ -614,7 +614,7 @@ def _ended(name: str, its: str | None = None) -> bool:
     place = directory(name)
     ray = _ray()
     keeper = _actor(ray, name)
-    if None not in (keeper, its) and _id(keeper) != its:
+    if keeper is not None and its is not None and _id(keeper) != its:
         return False
     shutil.rmtree(place, ignore_errors=True)
     if keeper is None:

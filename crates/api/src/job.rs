@@ -345,7 +345,7 @@ pub enum FromParticipant {
         trouble: Trouble,
         /// The cause, in one line.
         why: String,
-        /// Whether its link with the participant that it misses is open, which has only stopped then.
+        /// Whether its link with the participant that it misses is still open: that one has then only ended its streams.
         #[serde(default)]
         is_linked: bool,
     },

@@ -25,7 +25,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::file_system::write_zeros;
 use crate::local::PLAIN;
-use crate::resemble::{is_planted, made_beside, resemble};
+use crate::resemble::{is_planted, made_beside, note_umask, resemble};
 use crate::standard::{duplicate, standard_descriptor, standing_inside};
 use crate::transfer::{ALIGN, Progress, Step};
 use crate::tree::{Attributes, EntryKind};
@@ -282,7 +282,10 @@ fn open_to_read(path: &Path, caching: Caching) -> io::Result<(FileId, bool)> {
 fn open(path: &Path, access: Access) -> io::Result<(FileId, bool)> {
     let mut options = OpenOptions::new();
     match access {
-        Access::Create | Access::CreateDirect => options.read(true).write(true).create_new(true).mode(0o600),
+        Access::Create | Access::CreateDirect => {
+            note_umask();
+            options.read(true).write(true).create_new(true).mode(0o600)
+        }
         Access::Update | Access::UpdateDirect => return reopen(CWD, path, access.is_direct(), None),
         Access::WriteStream => options.write(true),
     };
@@ -347,15 +350,13 @@ pub(crate) fn check_own(
     there: &Attributes,
     heir: Option<u32>,
 ) -> io::Result<()> {
-    // Only this user, and who may give files away, can make a file that has this user's number; where a share gives new
-    // files to another, only a file made for comparison tells to whom.
-    let user = rustix::process::geteuid().as_raw();
-    let own = || made_beside(at, path).is_ok_and(|made| made.user == there.user);
+    // If no file can be created for comparison (the disk is full), the expected owner is this process's user.
+    let own = || made_beside(at, path).map_or(rustix::process::geteuid().as_raw(), |made| made.user);
     let what = match there.kind {
         EntryKind::Link => "a symbolic link".into(),
         EntryKind::Special => "no regular file".into(),
         EntryKind::File if there.links > 1 => format!("a file with {} names", there.links),
-        _ if Some(there.user) == heir || there.user == user || own() => return Ok(()),
+        _ if Some(there.user) == heir || there.user == own() => return Ok(()),
         EntryKind::File => format!("a file of user {}", there.user),
         EntryKind::Directory => format!("a directory of user {}", there.user),
     };

@@ -9,9 +9,10 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, XattrFlags, fgetxattr, fremovexattr, fsetxattr, getxattr, listxattr,
+    AtFlags, Mode, OFlags, XattrFlags, fgetxattr, fremovexattr, fsetxattr, getxattr, listxattr,
 };
 use rustix::io::{Errno, retry_on_intr};
 
@@ -145,21 +146,33 @@ fn extended_attributes(at: BorrowedFd<'_>, like: &Path) -> io::Result<Vec<(Strin
 /// The attributes of a new file in the directory of `path`: its owner and permission bits, which only the system knows.
 pub(crate) fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Attributes> {
     let trial = directory_of(path).join(hidden::unique("trial"));
-    // This takes no descriptor, of which there may be none left; not every file system can do it.
-    let node = || rustix::fs::mknodat(at, &trial, FileType::RegularFile, Mode::from(0o666), 0);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = |_| rustix::fs::openat(at, &trial, flags, Mode::from(0o666)).map(drop);
-    retry_on_intr(|| node().or_else(file))?;
-    let made = rustix::fs::statat(at, &trial, AtFlags::SYMLINK_NOFOLLOW);
+    let made = retry_on_intr(|| rustix::fs::openat(at, &trial, flags, Mode::from(0o666)))?;
     rustix::fs::unlinkat(at, &trial, AtFlags::empty())?;
-    Ok(made?.into())
+    Ok(rustix::fs::fstat(made)?.into())
 }
 
 /// The permission bits that new files of this process lack, from /proc: the system call would change them for a moment.
 pub(crate) fn umask() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    umask.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o077)
+    umask_now().or(FIRST_UMASK.get().copied()).unwrap_or(0o077)
+}
+
+/// The umask when this process first made a file: when the file is complete, no descriptor may be left to read it with.
+static FIRST_UMASK: OnceLock<u32> = OnceLock::new();
+
+/// Notes the umask, once in a process.
+pub(crate) fn note_umask() {
+    if FIRST_UMASK.get().is_none()
+        && let Some(umask) = umask_now()
+    {
+        let _ = FIRST_UMASK.set(umask);
+    }
+}
+
+fn umask_now() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(umask.trim(), 8).ok()
 }
 
 /// Whether another user made this in a directory like `/tmp`.

@@ -293,13 +293,12 @@ impl Session<'_> {
             let trouble = if why == SHUTTING_DOWN { Trouble::Leaves } else { Trouble::Cancelled };
             return FromParticipant::Failed { trouble, why, is_linked: false };
         }
-        let trouble = match why {
-            Error::Gone(_, missed) => Trouble::Follows(missed.map(|missed| missed.place)),
-            Error::Interrupted(_) => Trouble::Follows(None),
-            why if why.is_full() => Trouble::Full,
-            _ => Trouble::Asked,
+        let (trouble, is_linked) = match why {
+            Error::Gone(_, Some(missed)) => (Trouble::Follows(Some(missed.place)), missed.is_linked),
+            Error::Gone(_, None) | Error::Interrupted(_) => (Trouble::Follows(None), false),
+            why if why.is_full() => (Trouble::Full, false),
+            _ => (Trouble::Asked, false),
         };
-        let is_linked = matches!(why, Error::Gone(_, Some(missed)) if missed.is_linked);
         FromParticipant::Failed { trouble, why: why.to_string(), is_linked }
     }
 

@@ -61,7 +61,7 @@ impl TransferService {
 
     /// An error if a transfer that is sent on to these hosts would come to one of them again, or to this one: so no
     /// request occupies more than one transfer of a node.
-    fn is_a_chain(&self, onward: &[String]) -> Result<()> {
+    fn check_chain(&self, onward: &[String]) -> Result<()> {
         let own = self.host.as_ref().map_or("", |host| host.name());
         let mut seen = HashSet::from([own]);
         match onward.iter().find(|host| !seen.insert(host)) {
@@ -213,7 +213,7 @@ fn take_part(
     };
     let begun = || {
         let options = options_of(request)?;
-        service.is_a_chain(request.onward.as_deref().unwrap_or_default())?;
+        service.check_chain(request.onward.as_deref().unwrap_or_default())?;
         let transport = FromPeer::begin(service, &request.id, link)?;
         let (tree, _) = ends::tree(&options)?;
         Ok((options, transport, tree))

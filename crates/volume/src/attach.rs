@@ -157,8 +157,9 @@ impl Attachment {
         Error::system(libc::EIO, format!("the process that served volume {} {what}", self.name))
     }
 
-    /// Finds the current server of the volume, and tells it what is open here, and whether this client repairs. A request does not search if a search
-    /// has failed since it began, or a moment ago: it would wait as long as all those before it together.
+    /// Finds the current server of the volume, and tells it what is open here, and whether this client repairs. A request
+    /// does not search if a search has failed since it began, or a moment ago: it would wait as long as all those before
+    /// it together.
     fn reach_again(&self, turn: u64, old: &Way, begun_ns: u64) -> Result<()> {
         let mut failed = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.way().0 != turn {
