@@ -90,16 +90,12 @@ if TYPE_CHECKING:
     from thalweg._progress import Cancel, Progress
     from thalweg._words import Name, Size
     from thalweg.cluster import Cluster
+    from thalweg.reports import ClusterReport, ExecReport, Executed, HostOutput, JobList
     from thalweg.results import (
         Check,
         ClusterPlan,
-        ClusterReport,
         Detached,
         DoctorReport,
-        ExecReport,
-        Executed,
-        HostOutput,
-        JobList,
         LeftOut,
         Plan,
         PumpItem,
@@ -121,13 +117,13 @@ _HOMES = {
     "Cluster": "cluster",
     "Check": "results",
     "ClusterPlan": "results",
-    "ClusterReport": "results",
+    "ClusterReport": "reports",
     "Detached": "results",
     "DoctorReport": "results",
-    "ExecReport": "results",
-    "Executed": "results",
-    "HostOutput": "results",
-    "JobList": "results",
+    "ExecReport": "reports",
+    "Executed": "reports",
+    "HostOutput": "reports",
+    "JobList": "reports",
     "LeftOut": "results",
     "Plan": "results",
     "PumpItem": "results",

@@ -83,3 +83,8 @@ class Object:
             first, rest = title, str(self)
         body = f"<pre>{html.escape(rest)}</pre>" if rest else ""
         return f"<details><summary>{html.escape(first)}</summary>{body}</details>"
+
+
+def counted(count: float, noun: str) -> str:
+    """A whole number of things, in words."""
+    return f"{count:.0f} {noun}{'' if count == 1 else 's'}"

@@ -14,7 +14,7 @@ from thalweg._objects import made
 from thalweg._progress import Cancel, call
 from thalweg._words import Name, Option, names, path, seconds, words
 from thalweg.errors import ClusterError, CommandFailed, UsageError
-from thalweg.results import ClusterReport, ExecReport, Executed, HostEnd, HostOutput, JobList
+from thalweg.reports import ClusterReport, ExecReport, Executed, HostEnd, HostOutput, JobList
 
 TIMEOUT_SECONDS_MAX = 10**9
 """The longest timeout of a command: 30 years."""

@@ -35,6 +35,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from thalweg._hosted import ADDRESS, ADDRESS_FILE, directory
+from thalweg._objects import counted
 from thalweg._words import Size, path, seconds, size, whole
 from thalweg.cluster import Cluster
 from thalweg.errors import Error, NotEnoughResources, RayError, TooLittleMemory, UsageError
@@ -688,20 +689,16 @@ def _not_enough(ray: Any, nodes: int, bundle: dict[str, float]) -> NotEnoughReso
     free = ray.available_resources()
 
     def described(has: dict[str, float]) -> str:
-        return f"{_counted(has.get('CPU', 0), 'CPU')} and {has.get('memory', 0) / (1 << 30):.2f} GiB"
+        return f"{counted(has.get('CPU', 0), 'CPU')} and {has.get('memory', 0) / (1 << 30):.2f} GiB"
 
     why = (
-        f"no room for {_counted(nodes, 'node')} of {described(bundle)}, each on a machine of its own: Ray has"
-        f" {_counted(len(machines), 'machine')}, {len(large)} of them large enough, and {described(free)} free in all;"
+        f"no room for {counted(nodes, 'node')} of {described(bundle)}, each on a machine of its own: Ray has"
+        f" {counted(len(machines), 'machine')}, {len(large)} of them large enough, and {described(free)} free in all;"
         " add machines, or ask for less"
     )
     error = NotEnoughResources(why)
     error.nodes, error.machines, error.large = nodes, len(machines), len(large)
     return error
-
-
-def _counted(count: float, noun: str) -> str:
-    return f"{count:.0f} {noun}{'' if count == 1 else 's'}"
 
 
 def _data(data: str | os.PathLike[str] | None) -> str | None:
