@@ -51,8 +51,19 @@ def works_as_a_mapping(table: thalweg.Table) -> None:
         list(table.range(where="what"))
 
 
+def is_emptied(table: thalweg.Table) -> None:
+    records = list(table.items())
+    assert table.popitem() == records[0] and list(table.items()) == records[1:] != []
+    table.clear()
+    assert len(table) == 0
+    with pytest.raises(KeyError):
+        table.popitem()
+
+
 def test_a_table_of_the_program_is_a_mapping_in_order() -> None:
-    works_as_a_mapping(thalweg.Table(memory="16MiB"))
+    table = thalweg.Table(memory="16MiB")
+    works_as_a_mapping(table)
+    is_emptied(table)
 
 
 def test_what_cannot_be_a_key_is_in_no_table() -> None:
@@ -101,6 +112,7 @@ def test_a_table_of_a_cluster_is_the_same_mapping(nodes: Nodes) -> None:
     assert works_again.count() > 1000
     with pytest.raises(thalweg.TableError, match="no table 'other'"):
         thalweg.Table("other", cluster=identity)
+    is_emptied(works_again)
 
 
 def test_a_change_without_an_answer_may_have_been_made(nodes: Nodes) -> None:

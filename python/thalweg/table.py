@@ -120,7 +120,21 @@ class Table(MutableMapping[Key, bytes]):
         # Text is a key that is given; a key that is returned is bytes.
         def keys(self) -> KeysView[bytes]: ...
         def items(self) -> ItemsView[bytes, bytes]: ...
-        def popitem(self) -> tuple[bytes, bytes]: ...
+
+    def popitem(self) -> tuple[bytes, bytes]:
+        """Removes the first record and returns it; what others change meanwhile is not lost."""
+        while True:
+            for key, value in self.range(limit=1):
+                if self._native.compare_and_set(key, value, None):
+                    return key, value
+                break
+            else:
+                raise KeyError("popitem(): the table is empty")
+
+    def clear(self) -> None:
+        """Removes every record, one after the other; one that others add meanwhile may stay."""
+        for key in self:
+            self._native.delete(key)
 
     def insert(self, key: Key, value: Key) -> bool:
         """Adds a record. False if there is one with this key."""

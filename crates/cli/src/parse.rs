@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use lexopt::Arg;
 
 use crate::commands::{COMMANDS, Command};
-use crate::flags::{FLAGS, Flag};
+use crate::flags::{FLAGS, Flag, Value};
 use crate::reserved::{OF_RSYNC, RESERVED, Reserved};
 use crate::suggest::nearest;
 use crate::typed::{Help, TypedArgs};
@@ -59,6 +59,9 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<TypedArg
                 parser.value().map_err(|_| Usage(format!("{name} needs a value: {name} {value_name}")))?
             }
         };
+        if let (Value::File(of) | Value::Dir(of), true) = (flag.value, value.is_empty()) {
+            return Err(Usage(format!("{name}: the name is empty; write {name} {of}")));
+        }
         (flag.set)(&mut args, &value).map_err(|why| Usage(format!("{name}: {why}")))?;
         if matches!(name, Name::Short('h')) {
             args.help = Some(Help::Short);

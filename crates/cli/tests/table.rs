@@ -396,6 +396,17 @@ fn strangers_are_turned_away() {
         refused.is_refused(&["password: others may read this password: chmod 600 it"]);
     }
     std::fs::set_permissions(place.0.join("password"), Permissions::from_mode(0o600)).unwrap();
+    // A client could not send a longer one.
+    let longest = vec![b'p'; 8192];
+    place.write("password", &[&longest[..], b"p"].concat());
+    place.run(&[&["table", "serve"], &flags[..]].concat()).is_refused(&["password of 8193 bytes", "at most 8192"]);
+    place.write("password", &longest);
+    let served = Served::start(&place, &flags);
+    let mut client = Client::new(served.tcp());
+    client.send(&[b"AUTH", b"default", &longest]);
+    assert_eq!(client.reply(), b"+OK\r\n");
+    drop(served);
+    place.write("password", b"open sesame\n");
     let served = Served::start(&place, &flags);
     let mut client = Client::new(served.tcp());
     for line in ["GET a", "AUTH wrong", "AUTH default wrong", "HELLO 3", "MULTI", "NOSUCH"] {

@@ -51,6 +51,9 @@ impl FromStr for Place {
     }
 }
 
+/// The most bytes of a password: a client that has not sent it yet may send little.
+pub(crate) const PASSWORD_BYTES_MAX: usize = 8 << 10;
+
 /// The options of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -58,16 +61,18 @@ pub struct Options {
     pub place: Place,
     /// The most bytes of records and their index.
     pub memory: usize,
-    /// The password that clients must send.
+    /// The password that clients must send, of at most [`PASSWORD_BYTES_MAX`].
     pub password: Option<Vec<u8>>,
     /// The certificate and key with which connections are encrypted.
     pub tls: Option<Tls>,
 }
 
 impl Options {
-    /// Checks that nobody else can read what clients send, or send requests.
+    /// Checks that nobody else can read what clients send, or send requests, and that clients can send the password.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        let password_bytes = self.password.as_ref().map_or(0, Vec::len);
         match self.place {
+            _ if password_bytes > PASSWORD_BYTES_MAX => Err(Error::LongPassword(password_bytes)),
             Place::Tcp(address)
                 if !address.ip().is_loopback() && (self.tls.is_none() || self.password.is_none()) =>
             {
@@ -85,6 +90,8 @@ pub enum Error {
     NoPlace(String),
     /// Other machines could reach this address, and there is no TLS or no password.
     Reachable(SocketAddr),
+    /// The password has more than [`PASSWORD_BYTES_MAX`]: this many bytes.
+    LongPassword(usize),
     /// There is too little memory: this many bytes.
     LittleMemory(usize),
     /// A process listens there already, or something other than a socket is there.
@@ -114,6 +121,9 @@ impl fmt::Display for Error {
                 "other machines could reach {address}: give --tls-cert, --tls-key and --password-file, or listen on 127.0.0.1 or \
 unix:PATH"
             ),
+            Error::LongPassword(bytes) => {
+                write!(f, "a password of {bytes} bytes is too long: use at most {PASSWORD_BYTES_MAX}")
+            }
             Error::LittleMemory(bytes) => {
                 write!(f, "{bytes} bytes of memory are too little: give at least 1 MiB")
             }

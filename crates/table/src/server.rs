@@ -24,7 +24,7 @@ use crate::cluster::Front;
 use crate::commands::run;
 use crate::error::Refusal;
 use crate::keyspace::Keyspace;
-use crate::listen::{Error, Listener, Options, Place};
+use crate::listen::{Error, Listener, Options, PASSWORD_BYTES_MAX, Place};
 use crate::resp::{Malformed, Parsed, Reply, parse};
 use crate::socket::{Socket, Stream, Tls};
 
@@ -41,7 +41,7 @@ const BACKLOG_BYTES: usize = 1 << 20;
 /// The most bytes of all clients' requests and replies, in addition to the memory for records.
 const BUFFERS_BYTES_MAX: usize = 256 << 20;
 /// The most bytes of requests from a client that has not sent the password.
-const STRANGER_BYTES_MAX: usize = 16 << 10;
+const STRANGER_BYTES_MAX: usize = 2 * PASSWORD_BYTES_MAX;
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 /// Larger buffers are freed when they are empty.

@@ -67,6 +67,8 @@ fn what_is_missing_or_too_much_is_said() {
     run(&["sort", "in"]).is_refused(&["cannot inspect in"]);
     run(&["plan", "sort", "in"]).is_refused(&["cannot inspect in"]);
     run(&["sort", "in", "-o"]).is_refused(&["-o needs a value: -o OUTPUT"]);
+    run(&["sort", "in", "-o", ""]).is_refused(&["-o: the name is empty; write -o OUTPUT"]);
+    run(&["sort", "in", "--scratch", ""]).is_refused(&["--scratch: the name is empty; write --scratch DIR"]);
     run(&["sort", "in", "-o", "a", "-o", "b"]).is_refused(&["one output", "'a'"]);
     run(&["gen", "10"]).is_refused(&["COUNT and FILE"]);
     run(&["gen", "10", "a", "b"]).is_refused(&["COUNT and FILE"]);
