@@ -399,7 +399,9 @@ fn strangers_are_turned_away() {
     // A client could not send a longer one.
     let longest = vec![b'p'; 8192];
     place.write("password", &[&longest[..], b"p"].concat());
-    place.run(&[&["table", "serve"], &flags[..]].concat()).is_refused(&["password of 8193 bytes", "at most 8192"]);
+    place
+        .run(&[&["table", "serve"], &flags[..]].concat())
+        .is_refused(&["password of 8193 bytes", "at most 8192"]);
     place.write("password", &longest);
     let served = Served::start(&place, &flags);
     let mut client = Client::new(served.tcp());

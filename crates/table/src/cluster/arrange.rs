@@ -209,7 +209,7 @@ impl Served {
 mod tests {
     use std::collections::VecDeque;
 
-    use super::super::message::{Message, To};
+    use super::super::message::{Message, Operation, To};
     use super::super::scale::{name, number};
     use super::*;
 
@@ -232,6 +232,33 @@ mod tests {
                 network.extend(out.into_iter().map(|message| (number(&to), message)));
             }
         }
+    }
+
+    #[test]
+    fn a_server_knows_while_records_that_it_gave_away_keep_a_bucket_from_its_next_split() {
+        let mut servers: Vec<_> = (0..2).map(|i| BucketServer::new(name(i), i as u64, MEMORY)).collect();
+        servers[0].peers = vec![name(1)];
+        servers[0].begin(SPEC).unwrap();
+        let BucketServer { tables, slab, .. } = &mut servers[0];
+        let bucket = &mut tables.get_mut(&SPEC.id).unwrap().buckets[0];
+        for key in (0..8_000_u32).rev() {
+            let operation = Operation::Insert { key: key.to_be_bytes().into(), value: [][..].into() };
+            bucket.apply(slab, &operation).unwrap();
+        }
+        let mut out = Outbox::new();
+        servers[0].tick(0, &mut out);
+        assert!(!servers[0].is_shedding());
+        exchange(&mut servers, (0, 0), &mut out, |_| false);
+        let splits_again = |server: &BucketServer| server.tables[&SPEC.id].buckets[0].leaving.is_some();
+        let mut ticks = 0;
+        while servers[0].is_shedding() {
+            servers[0].tick(0, &mut out);
+            assert!(!splits_again(&servers[0]));
+            ticks += 1;
+        }
+        assert!(ticks > 1, "a tick removes some");
+        servers[0].tick(0, &mut out);
+        assert!(splits_again(&servers[0]));
     }
 
     #[test]

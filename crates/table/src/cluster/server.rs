@@ -266,6 +266,13 @@ impl BucketServer {
         elements.filter(|element| !element.interval.is_empty()).collect()
     }
 
+    /// Whether it has records yet to remove that other servers have now.
+    pub(super) fn is_shedding(&self) -> bool {
+        let retiring = self.retiring.iter().map(|(_, bucket)| bucket);
+        let buckets = self.tables.values().flat_map(|served| &served.buckets);
+        buckets.chain(&self.shedding).chain(retiring).any(Owned::is_shedding)
+    }
+
     /// Removes some of the records that other servers have now.
     fn shed(&mut self, now_ms: u64) {
         let buckets = self.tables.values_mut().flat_map(|served| &mut served.buckets);

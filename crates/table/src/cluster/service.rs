@@ -53,6 +53,8 @@ use crate::slab::Full;
 
 /// The interval between ticks of the buckets.
 pub(super) const TICK: Duration = Duration::from_millis(50);
+/// The same while records that have moved away are removed, some in each: the bucket is not split again before that.
+const SHEDDING_TICK: Duration = Duration::from_millis(1);
 /// How long no connection is tried to a node that could not be reached.
 const PAUSE_NS: u64 = 500_000_000;
 /// How long a node that stops waits for others to take its buckets: `cluster down` kills it after ten seconds. What is
@@ -214,11 +216,14 @@ impl TableService {
     fn first_buckets(self: &Arc<Self>) -> BucketServer {
         let service = Arc::clone(self);
         spawn("tables", move || {
-            while !service.host.is_stopping_within(TICK) {
-                service.with_buckets(|buckets, out| {
+            let mut pause = TICK;
+            while !service.host.is_stopping_within(pause) {
+                let is_shedding = service.with_buckets(|buckets, out| {
                     buckets.peers = service.others();
                     buckets.tick(now_ms(), out);
+                    buckets.is_shedding()
                 });
+                pause = if is_shedding { SHEDDING_TICK } else { TICK };
                 service.tick_registrar();
                 service.tick_drops();
             }
