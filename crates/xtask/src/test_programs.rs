@@ -1,7 +1,9 @@
-//! The test programs: built once, then run two at a time, the slowest first.
+//! The test programs: built once, then run side by side, the slowest first.
 //!
-//! Model: cargo builds them and prints their paths. The output of each goes to a file below [`LOGS`]. It is shown only
+//! Model: cargo builds them and prints their paths. Those that compute run beside those that wait, in [`LANES`]; those that
+//! measure time run afterwards, one by one. The output of each goes to a file below [`LOGS`]. It is shown only
 //! if a test fails: at once, and again at the end. Tests that failed next to another program run once more, alone.
+//! How long each took decides the order of the next run.
 //! Invariant: every program that was built is counted. A failed test counts as passed only if it passes alone, and is
 //! then listed as flaky; the output of its failure is shown.
 //! Non-goals: examples in documentation, which cargo builds and runs itself.
@@ -42,8 +44,13 @@ pub(crate) struct Outcome {
 
 /// The directory of the programs' output, one file for each.
 const LOGS: &str = "target/tests";
-/// Programs that run at the same time. Tests spend more time waiting than computing.
-const AT_ONCE: usize = 2;
+/// The seconds that each program took in the last run, a line for each: seconds, then the name.
+const SECONDS: &str = "target/tests-seconds";
+/// What runs at the same time: each lane takes programs of its first kind, and those of its second when there are no more.
+const LANES: &[&[Kind]] =
+    &[&[Kind::Computes, Kind::Waits], &[Kind::Waits, Kind::Computes], &[Kind::Waits], &[Kind::Waits]];
+/// The lane of what runs afterwards.
+const ALONE: &[&[Kind]] = &[&[Kind::Measures]];
 /// The time limit of a program, after which it is considered to hang. That of the Python package builds it with pip,
 /// which takes minutes the first time. A program that hangs is killed and counts as failed; its last lines
 /// show the test.
@@ -51,19 +58,35 @@ const SECONDS_MAX: u32 = 1800;
 /// The exit status of `timeout` when it kills a program.
 const TIMED_OUT: i32 = 124;
 
-/// The slowest programs, in order. They start first, so that none of them runs alone at the end.
+/// What a program spends its time with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It uses a core or two.
+    Computes,
+    /// It starts processes, and mostly waits for them.
+    Waits,
+    /// It expects something within a time, or measures.
+    Measures,
+}
+
+/// The crates whose tests start processes.
+const STARTS_PROCESSES: &[&str] = &["cli", "py", "mount", "thalweg", "bench"];
+/// Programs of these crates that compute all the same.
+const COMPUTES: &[&str] = &["cli outside", "cli sort_outside", "cli pump_outside", "cli described"];
+/// Programs that measure.
+const MEASURES: &[&str] = &["cli lab", "cli crowd", "cli bench", "bench labs"];
+
+/// The slowest programs, in order, for a first run.
 const SLOWEST: &[&str] = &[
-    "cli sort_jobs",
     "py python",
-    "cli outside",
+    "cli sort_jobs",
+    "volume unit tests",
     "cli pump_outside",
-    "cli sort_outside",
-    "cli hostile",
     "cli sort_cluster",
-    "bench labs",
-    "cli job_records",
+    "table unit tests",
+    "cli outside",
+    "cli pump_ssh",
     "cli pump_far",
-    "cli lab",
 ];
 
 /// Arguments of `cargo test --no-run`, and a suffix for the names of the programs.
@@ -91,11 +114,23 @@ struct Program {
     directory: PathBuf,
 }
 
+impl Program {
+    fn kind(&self) -> Kind {
+        let name = self.name.as_str();
+        let package = name.split(' ').next().unwrap_or_default();
+        match () {
+            () if MEASURES.contains(&name) => Kind::Measures,
+            () if STARTS_PROCESSES.contains(&package) && !COMPUTES.contains(&name) => Kind::Waits,
+            () => Kind::Computes,
+        }
+    }
+}
+
 /// Builds all programs and runs them. Writes a line for each to `shown`, and the output of failures.
 pub(crate) fn run(root: &Path, shown: &mut impl Write) -> Outcome {
     let built =
         BUILDS.iter().map(|(words, suffix)| build(root, words, suffix)).collect::<io::Result<Vec<_>>>();
-    let runner = Runner { logs: root.join(LOGS), seconds_max: SECONDS_MAX };
+    let runner = Runner { logs: root.join(LOGS), times: root.join(SECONDS), seconds_max: SECONDS_MAX };
     let ran = built.and_then(|programs| runner.run_all(programs.concat(), shown));
     ran.unwrap_or_else(|error| Outcome {
         tally: Tally { failed: 1, ..Tally::default() },
@@ -140,6 +175,8 @@ pub(crate) fn text_of<'m>(message: &'m str, name: &str) -> Option<&'m str> {
 struct Runner {
     /// The directory for the output.
     logs: PathBuf,
+    /// The file with how long programs took.
+    times: PathBuf,
     seconds_max: u32,
 }
 
@@ -153,36 +190,32 @@ struct Ran {
 }
 
 impl Runner {
-    /// Runs the programs, [`AT_ONCE`] at a time, and then the failed tests once more.
+    /// Runs the programs, the slowest first, and then the failed tests once more.
     fn run_all(&self, mut programs: Vec<Program>, shown: &mut impl Write) -> io::Result<Outcome> {
-        let place = |program: &Program| SLOWEST.iter().position(|slow| *slow == program.name);
-        programs.sort_by_key(|program| place(program).unwrap_or(SLOWEST.len()));
+        let times = fs::read_to_string(&self.times).unwrap_or_default();
+        let known = seconds_of(&times);
+        // Without a run before, those that are said to be slow come first, and longer than any took.
+        let slow = |name: &str| SLOWEST.iter().position(|slow| *slow == name).map(|at| 1e6 - at as f64);
+        let expected =
+            |name: &str| known.get(name).copied().unwrap_or_else(|| slow(name).unwrap_or_default());
+        programs.sort_by(|a, b| expected(&b.name).total_cmp(&expected(&a.name)));
         let _ = fs::remove_dir_all(&self.logs);
         fs::create_dir_all(&self.logs)?;
         let (mut outcome, mut again) = (Outcome::default(), Vec::new());
-        let left = Mutex::new(programs.into_iter());
-        std::thread::scope(|scope| {
-            let (sender, ended) = mpsc::channel();
-            for _ in 0..AT_ONCE {
-                let (sender, left) = (sender.clone(), &left);
-                scope.spawn(move || {
-                    let next = || left.lock().expect("no worker panics").next();
-                    while let Some(program) = next() {
-                        let ran = self.run(&program, &[]);
-                        sender.send((program, ran)).expect("all that ends is waited for");
-                    }
-                });
-            }
-            drop(sender);
-            for (program, ran) in ended {
+        let left = Mutex::new(programs);
+        let mut times = String::new();
+        for lanes in [LANES, ALONE] {
+            self.run_lanes(lanes, &left, |program, ran| {
+                times += &format!("{:.1} {}\n", ran.seconds, program.name);
                 outcome.tally += ran.tally;
                 ran.show(&program.name, shown)?;
                 if ran.tally.failed > 0 {
                     again.push((program, ran));
                 }
-            }
-            io::Result::Ok(())
-        })?;
+                Ok(())
+            })?;
+        }
+        fs::write(&self.times, times)?;
         for (program, first) in again {
             let flaky = self.run_alone(&program, &first);
             let count = flaky.len() as u64;
@@ -194,6 +227,34 @@ impl Runner {
             }
         }
         Ok(outcome)
+    }
+
+    /// Runs what is left of the kinds of the lanes, each lane one program at a time, and hands over each that ended.
+    fn run_lanes(
+        &self,
+        lanes: &[&[Kind]],
+        left: &Mutex<Vec<Program>>,
+        mut ended: impl FnMut(Program, Ran) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let next = |kinds: &[Kind]| {
+            let mut left = left.lock().expect("no worker panics");
+            let of = |kind: &Kind| left.iter().position(|program| program.kind() == *kind);
+            kinds.iter().find_map(of).map(|at| left.remove(at))
+        };
+        std::thread::scope(|scope| {
+            let (sender, ran) = mpsc::channel();
+            for kinds in lanes {
+                let (sender, next) = (sender.clone(), &next);
+                scope.spawn(move || {
+                    while let Some(program) = next(kinds) {
+                        let ran = self.run(&program, &[]);
+                        sender.send((program, ran)).expect("all that ends is waited for");
+                    }
+                });
+            }
+            drop(sender);
+            ran.into_iter().try_for_each(|(program, ran)| ended(program, ran))
+        })
     }
 
     /// Runs the failed tests once more, and returns those that pass now. A program that did not finish names no tests.
@@ -289,6 +350,15 @@ fn failed_tests(output: &str) -> Vec<&str> {
     list.lines().map_while(|line| line.strip_prefix("    ")).collect()
 }
 
+/// How long programs took, from the lines of a file: seconds, then the name.
+fn seconds_of(lines: &str) -> BTreeMap<&str, f64> {
+    let of = |line| -> Option<(&str, f64)> {
+        let (seconds, name) = str::split_once(line, ' ')?;
+        Some((name, seconds.parse().ok()?))
+    };
+    lines.lines().filter_map(of).collect()
+}
+
 /// The tests that could not run, with all reasons of each.
 fn reasons(lines: &str) -> BTreeMap<String, String> {
     let mut reasons: BTreeMap<String, String> = BTreeMap::new();
@@ -327,7 +397,8 @@ mod tests {
 
         fn run(&self, programs: Vec<Program>, seconds_max: u32) -> (Outcome, String) {
             let mut shown = Vec::new();
-            let runner = Runner { logs: self.0.join("logs"), seconds_max };
+            let (logs, times) = (self.0.join("logs"), self.0.join("times"));
+            let runner = Runner { logs, times, seconds_max };
             let outcome = runner.run_all(programs, &mut shown).unwrap();
             (outcome, String::from_utf8(shown).unwrap())
         }
@@ -380,6 +451,29 @@ mod tests {
         let (outcome, shown) = place.run(vec![meets("a", "echo >"), meets("b", "read line <")], 10);
         assert_eq!(outcome.tally, tally(6, 0, 2), "{shown}");
         assert!(outcome.failed.is_empty() && shown.contains("a: 3 passed, 0 failed"), "{shown}");
+    }
+
+    #[test]
+    fn the_slowest_begin_and_those_that_measure_are_alone() {
+        let place = Place::new("order");
+        let named = |name: &str, script: &str| Program {
+            name: name.into(),
+            ..place.program(&name.replace(' ', "-"), &format!("{script}; {PASSES}"))
+        };
+        // It would see what runs beside it.
+        let busy = |name| named(name, "mkdir busy-$$; sleep 0.2; rmdir busy-$$");
+        let alone = || named("cli lab", "sleep 0.1; ! ls -d busy-* || exit 1");
+        let (outcome, shown) = place.run(vec![alone(), busy("sort a"), busy("cli b")], 10);
+        assert!(outcome.failed.is_empty(), "{shown}");
+        assert!(shown.ends_with("cli lab: 3 passed, 0 failed, 0.1 s\n"), "{shown}");
+        fs::write(place.0.join("times"), "1.0 sort a\n3.5 sort c\n2.0 sort b\n").unwrap();
+        let writes = |name: &str| named(name, "echo $0 >> began; sleep 0.3");
+        let programs = ["sort d", "sort b", "sort c"].map(writes);
+        place.run(programs.to_vec(), 10);
+        let began = fs::read_to_string(place.0.join("began")).unwrap();
+        assert!(began.lines().next_back().unwrap().ends_with("sort-d"), "{began}");
+        let times = fs::read_to_string(place.0.join("times")).unwrap();
+        assert_eq!(times.lines().count(), 3, "{times}");
     }
 
     #[test]
