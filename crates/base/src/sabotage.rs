@@ -1,22 +1,22 @@
 //! For canaries: breaks one mechanism on purpose.
 //!
-//! Model: with the feature `sabotage`, the environment of a process names the mechanism to break. Without it, nothing
-//! is ever broken and no code remains.
-//! Invariant: nothing here is compiled into a release.
+//! Model: in a build with debug assertions, as tests are, the environment of a process names the mechanism to break.
+//! Invariant: a release breaks nothing, and holds no code for it.
 
-/// Whether this mechanism is broken.
-#[cfg(feature = "sabotage")]
-pub fn breaks(mechanism: &str) -> bool {
+/// The mechanism that this process is to break.
+#[inline(always)]
+pub fn broken() -> Option<&'static str> {
     static BROKEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
-    let broken = BROKEN.get_or_init(|| std::env::var("THALWEG_SABOTAGE").ok());
-    broken.as_deref() == Some(mechanism)
+    if !cfg!(debug_assertions) {
+        return None;
+    }
+    BROKEN.get_or_init(|| std::env::var("THALWEG_SABOTAGE").ok()).as_deref()
 }
 
-/// Always false.
-#[cfg(not(feature = "sabotage"))]
+/// Whether this mechanism is broken.
 #[inline(always)]
-pub const fn breaks(_mechanism: &str) -> bool {
-    false
+pub fn breaks(mechanism: &str) -> bool {
+    broken() == Some(mechanism)
 }
 
 /// Whether to break this mechanism now: true only on the first call.

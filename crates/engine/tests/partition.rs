@@ -242,8 +242,7 @@ fn a_partition_that_is_stopped_leaves_nothing() {
     assert_eq!(place.names(), ["records"]);
 }
 
-/// Built with the feature, this process starts itself once for each sabotage and checks what the receipt says.
-#[cfg(feature = "sabotage")]
+/// This process starts itself once for each sabotage and checks what the receipt says.
 mod canaries {
     use super::*;
 

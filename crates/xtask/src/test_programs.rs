@@ -89,21 +89,6 @@ const SLOWEST: &[&str] = &[
     "cli pump_far",
 ];
 
-/// Arguments of `cargo test --no-run`, and a suffix for the names of the programs.
-const BUILDS: &[(&[&str], &str)] = &[
-    (&["--workspace"], ""),
-    (
-        &[
-            "--package=thalweg-sort",
-            "--package=thalweg-engine",
-            "--features=thalweg-sort/sabotage,thalweg-engine/sabotage",
-            "--test=canaries",
-            "--test=partition",
-        ],
-        " with sabotage",
-    ),
-];
-
 /// A test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Program {
@@ -128,10 +113,8 @@ impl Program {
 
 /// Builds all programs and runs them. Writes a line for each to `shown`, and the output of failures.
 pub(crate) fn run(root: &Path, shown: &mut impl Write) -> Outcome {
-    let built =
-        BUILDS.iter().map(|(words, suffix)| build(root, words, suffix)).collect::<io::Result<Vec<_>>>();
     let runner = Runner { logs: root.join(LOGS), times: root.join(SECONDS), seconds_max: SECONDS_MAX };
-    let ran = built.and_then(|programs| runner.run_all(programs.concat(), shown));
+    let ran = build(root).and_then(|programs| runner.run_all(programs, shown));
     ran.unwrap_or_else(|error| Outcome {
         tally: Tally { failed: 1, ..Tally::default() },
         failed: vec![("tests".to_string(), format!("{error}\n"))],
@@ -139,20 +122,21 @@ pub(crate) fn run(root: &Path, shown: &mut impl Write) -> Outcome {
     })
 }
 
-/// The programs of one build. If it fails, cargo has printed why.
-fn build(root: &Path, words: &[&str], suffix: &str) -> io::Result<Vec<Program>> {
+/// Builds the programs. If that fails, cargo has printed why.
+fn build(root: &Path) -> io::Result<Vec<Program>> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["test", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]).args(words);
+    cargo.args(["test", "--workspace", "--no-run", "--quiet"]);
+    cargo.arg("--message-format=json-render-diagnostics");
     let output = cargo.current_dir(root).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
-        return Err(io::Error::other(format!("`cargo test {}` does not build", words.join(" "))));
+        return Err(io::Error::other("`cargo test --workspace` does not build"));
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    Ok(messages.lines().filter_map(|message| program_of(message, suffix)).collect())
+    Ok(messages.lines().filter_map(program_of).collect())
 }
 
 /// The test program in a message of cargo, if there is one. Each message is a line of JSON.
-fn program_of(message: &str, suffix: &str) -> Option<Program> {
+fn program_of(message: &str) -> Option<Program> {
     // The end of `profile` in the message; commands and examples are built without tests.
     if !message.contains(r#""test":true},"features":"#) {
         return None;
@@ -162,7 +146,7 @@ fn program_of(message: &str, suffix: &str) -> Option<Program> {
     let package = directory.file_name()?.to_string_lossy().into_owned();
     let source = text_of(message, "src_path")?;
     let test = if source.contains("/tests/") { text_of(message, "name")? } else { "unit tests" };
-    Some(Program { name: format!("{package} {test}{suffix}"), path, directory })
+    Some(Program { name: format!("{package} {test}"), path, directory })
 }
 
 /// The first string with this name in a message of cargo.
@@ -344,10 +328,10 @@ pub(crate) fn result_of(line: &str) -> Option<Tally> {
     Some(Tally { passed: count(" passed;")?, failed: count(" failed;")?, skipped: count(" ignored")? })
 }
 
-/// The failed tests that a program lists at the end of its output.
+/// The failed tests that a program lists in its output, or each run that it consists of.
 fn failed_tests(output: &str) -> Vec<&str> {
-    let list = output.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
-    list.lines().map_while(|line| line.strip_prefix("    ")).collect()
+    let lists = output.split("\nfailures:\n").skip(1);
+    lists.flat_map(|list| list.lines().map_while(|line| line.strip_prefix("    "))).collect()
 }
 
 /// How long programs took, from the lines of a file: seconds, then the name.
@@ -435,10 +419,10 @@ mod tests {
             path: "/r/target/nodes-1".into(),
             directory: "/r/crates/cli".into(),
         };
-        assert_eq!(program_of(&message("tests/nodes.rs", true), " twice"), Some(program("cli nodes twice")));
-        assert_eq!(program_of(&message("src/lib.rs", true), ""), Some(program("cli unit tests")));
-        assert_eq!(program_of(&message("src/main.rs", false), ""), None);
-        assert_eq!(program_of(r#"{"reason":"build-finished","success":true}"#, ""), None);
+        assert_eq!(program_of(&message("tests/nodes.rs", true)), Some(program("cli nodes")));
+        assert_eq!(program_of(&message("src/lib.rs", true)), Some(program("cli unit tests")));
+        assert_eq!(program_of(&message("src/main.rs", false)), None);
+        assert_eq!(program_of(r#"{"reason":"build-finished","success":true}"#), None);
     }
 
     #[test]
@@ -451,6 +435,15 @@ mod tests {
         let (outcome, shown) = place.run(vec![meets("a", "echo >"), meets("b", "read line <")], 10);
         assert_eq!(outcome.tally, tally(6, 0, 2), "{shown}");
         assert!(outcome.failed.is_empty() && shown.contains("a: 3 passed, 0 failed"), "{shown}");
+    }
+
+    #[test]
+    fn failed_tests_are_those_of_every_list() {
+        let of = |name| format!("\nfailures:\n    {name}\n\ntest result: FAILED. 0 passed; 1 failed\n");
+        let output =
+            format!("\nfailures:\n\n---- a stdout ----\n\n    indented\n{}{}", of("a::b"), of("c d"));
+        assert_eq!(failed_tests(&output), ["a::b", "c d"]);
+        assert!(failed_tests("    no list\n").is_empty());
     }
 
     #[test]
