@@ -8,7 +8,11 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+/// The tests with Ray.
+const OF_RAY: [&str; 3] =
+    ["python/tests/test_ray.py", "python/tests/test_ray_faults.py", "python/tests/test_ray_hosts.py"];
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository");
@@ -22,18 +26,29 @@ fn main() -> ExitCode {
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{}:{path}", bin.display(), tools.display());
     install(&root, &tools, &place, &path);
-    let names = std::env::args().skip(1).filter(|word| !word.starts_with("--"));
-    let names: Vec<String> = names.collect();
-    let mut pytest = Command::new(bin.join("python"));
-    pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp"]).arg(place.join("tmp"));
-    match &names[..] {
-        [] => pytest.arg("python/tests"),
-        names => pytest.args(names),
+    let names: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    // Ray's tests mostly wait, so the others run beside them.
+    let (ray, others) = (OF_RAY.map(String::from), OF_RAY.map(|name| format!("--ignore={name}")));
+    let runs = match &names[..] {
+        [] => vec![ray.to_vec(), [vec!["python/tests".to_string()], others.to_vec()].concat()],
+        names => vec![names.to_vec()],
     };
-    pytest.current_dir(&root).env("PATH", path).env("PYTHONPYCACHEPREFIX", place.join("compiled"));
-    let status = pytest.status().expect("python starts");
+    let start = |(number, words): (usize, Vec<String>)| {
+        let mut pytest = Command::new(bin.join("python"));
+        pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp"]);
+        pytest.arg(place.join(format!("tmp{number}"))).args(words);
+        pytest.current_dir(&root).env("PATH", &path).env("PYTHONPYCACHEPREFIX", place.join("compiled"));
+        pytest.stdout(Stdio::piped()).spawn().expect("python starts")
+    };
+    let started: Vec<Child> = runs.into_iter().enumerate().map(start).collect();
+    let mut is_good = true;
+    for pytest in started {
+        let output = pytest.wait_with_output().expect("python ends");
+        std::io::stdout().write_all(&output.stdout).expect("there is somebody to read it");
+        is_good &= output.status.success();
+    }
     fs::remove_dir_all(&place).expect("what was installed is removed");
-    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The target directory, which holds the profile's directory, which holds `deps`.
