@@ -123,13 +123,10 @@ class Table(MutableMapping[Key, bytes]):
 
     def popitem(self) -> tuple[bytes, bytes]:
         """Removes the first record and returns it; what others change meanwhile is not lost."""
-        while True:
-            for key, value in self.range(limit=1):
-                if self._native.compare_and_set(key, value, None):
-                    return key, value
-                break
-            else:
-                raise KeyError("popitem(): the table is empty")
+        while first := next(self.range(limit=1), None):
+            if self._native.compare_and_set(*first, None):
+                return first
+        raise KeyError("popitem(): the table is empty")
 
     def clear(self) -> None:
         """Removes every record, one after the other; one that others add meanwhile may stay."""

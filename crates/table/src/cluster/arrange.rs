@@ -247,11 +247,11 @@ mod tests {
         }
         let mut out = Outbox::new();
         servers[0].tick(0, &mut out);
-        assert!(!servers[0].is_shedding());
+        assert!(!servers[0].may_shed(0));
         exchange(&mut servers, (0, 0), &mut out, |_| false);
         let splits_again = |server: &BucketServer| server.tables[&SPEC.id].buckets[0].leaving.is_some();
         let mut ticks = 0;
-        while servers[0].is_shedding() {
+        while servers[0].may_shed(0) {
             servers[0].tick(0, &mut out);
             assert!(!splits_again(&servers[0]));
             ticks += 1;

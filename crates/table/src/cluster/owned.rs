@@ -443,10 +443,16 @@ impl Owned {
         self.is_shedding = true;
     }
 
+    /// Whether records beyond its interval can be removed now: with parity, it must have the removal of the last ones.
+    pub(crate) fn may_shed(&self, now_ms: u64) -> bool {
+        let may = |member: &Member| member.is_safe(self.shed) && member.may_change(now_ms);
+        self.is_shedding && self.member.as_ref().is_none_or(may)
+    }
+
     /// Removes some of the records that are beyond its interval. With parity, more are removed only when it has the
     /// removal of the last ones, so that the changes of requests do not wait behind many removals.
     pub(crate) fn shed(&mut self, now_ms: u64, slab: &mut Slab) {
-        if self.member.as_ref().is_some_and(|member| !member.is_safe(self.shed)) {
+        if !self.may_shed(now_ms) {
             return;
         }
         for _ in 0..SHED_AT_A_TIME {

@@ -266,11 +266,11 @@ impl BucketServer {
         elements.filter(|element| !element.interval.is_empty()).collect()
     }
 
-    /// Whether it has records yet to remove that other servers have now.
-    pub(super) fn is_shedding(&self) -> bool {
+    /// Whether it can go on removing records that other servers have now.
+    pub(super) fn may_shed(&self, now_ms: u64) -> bool {
         let retiring = self.retiring.iter().map(|(_, bucket)| bucket);
         let buckets = self.tables.values().flat_map(|served| &served.buckets);
-        buckets.chain(&self.shedding).chain(retiring).any(Owned::is_shedding)
+        buckets.chain(&self.shedding).chain(retiring).any(|bucket| bucket.may_shed(now_ms))
     }
 
     /// Removes some of the records that other servers have now.

@@ -218,12 +218,12 @@ impl TableService {
         spawn("tables", move || {
             let mut pause = TICK;
             while !service.host.is_stopping_within(pause) {
-                let is_shedding = service.with_buckets(|buckets, out| {
+                let may_shed = service.with_buckets(|buckets, out| {
                     buckets.peers = service.others();
                     buckets.tick(now_ms(), out);
-                    buckets.is_shedding()
+                    buckets.may_shed(now_ms())
                 });
-                pause = if is_shedding { SHEDDING_TICK } else { TICK };
+                pause = if may_shed { SHEDDING_TICK } else { TICK };
                 service.tick_registrar();
                 service.tick_drops();
             }
