@@ -18,7 +18,7 @@ from conftest import Nodes
 
 import thalweg
 
-SHARE_OF_ASYNCIO = 3.0
+SHARE_OF_ASYNCIO = 2.5
 """The most time that the import takes, in times of that of asyncio."""
 
 

@@ -44,7 +44,7 @@ const SPLITS: [u64; 8] = [10_000, 20_000, 40_000, 50_000, 80_000, 100_000, 320_0
 const OF_BYTES: u64 = 100_000_000;
 /// How long buckets may take to come to rest.
 const RESTS_SECONDS: f64 = 60.0;
-/// How often it is looked whether it is.
+/// The pause between two questions whether they are at rest. The nodes count their records for each answer.
 const LOOKS: Duration = Duration::from_millis(10);
 const OF_LINK: &[Target] = &[of_ideal(0.85)];
 const OF_LINK_BY_UDP: &[Target] = &[of_ideal(0.80)];
@@ -385,7 +385,6 @@ impl Bench<'_> {
                     status.records
                 )));
             }
-            // The nodes count records for each answer.
             std::thread::sleep(LOOKS);
         }
     }

@@ -21,7 +21,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
 
 /// The longest wait for what should happen soon.
-const SOON_SECONDS: f64 = 60.0;
+const SOON_SECONDS: f64 = 20.0;
 
 /// A directory that is removed when the test ends.
 pub(crate) struct Place(pub(crate) PathBuf);
