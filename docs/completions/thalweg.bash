@@ -24,6 +24,13 @@ _thalweg() {
         --summary) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
         --streams) :; return ;;
         --limit) :; return ;;
+        --nodes) :; return ;;
+        --cluster) :; return ;;
+        --shares) mapfile -t COMPREPLY < <(compgen -W 'planned equal' -- "$word"); return ;;
+        --simulate) :; return ;;
+        --identity) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
+        --on) :; return ;;
+        --ssh) :; return ;;
         --no-disk) :; return ;;
         --there) :; return ;;
         --exclude) :; return ;;
@@ -53,27 +60,20 @@ _thalweg() {
         --wait-safe) :; return ;;
         --where) :; return ;;
         --first) :; return ;;
-        --size) :; return ;;
-        --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
-        --nodes) :; return ;;
-        --cluster) :; return ;;
-        --shares) mapfile -t COMPREPLY < <(compgen -W 'planned equal' -- "$word"); return ;;
-        --simulate) :; return ;;
         --runs) :; return ;;
         --schedule) mapfile -t COMPREPLY < <(compgen -W 'together same shifted paced' -- "$word"); return ;;
         --may) mapfile -t COMPREPLY < <(compgen -W 'all status' -- "$word"); return ;;
-        --identity) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --listen) :; return ;;
-        --join) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
-        --on) :; return ;;
         --via) :; return ;;
-        --ssh) :; return ;;
         --timeout) :; return ;;
         --env) :; return ;;
         --fanout) :; return ;;
         --progress) mapfile -t COMPREPLY < <(compgen -W 'auto always never' -- "$word"); return ;;
         --generate) mapfile -t COMPREPLY < <(compgen -W 'man complete-bash complete-zsh complete-fish' -- "$word"); return ;;
+        --join) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
+        --size) :; return ;;
+        --rows) :; return ;;
     esac
     local flags='' subjects=''
     case $command in
@@ -85,16 +85,16 @@ _thalweg() {
         join) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
         plan) flags='-o --output --record --prefixed --header --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help --all -V --version --generate' subjects='sort' ;;
         partition) flags='-o --output --record --prefixed --by --datamation --memory --threads --io --pick --parts --split-keys --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
-        pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --strict --exclude --include --filter --delete --max-delete --dry-run --compare --update --existing --no-xattrs --files-from --identity --ssh --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
-        volume) flags='--record --limit --stores --manager --clients --stripe --width --copies --recursive --force --cluster --identity --json --progress -q --quiet -h --help --all -V --version --generate' subjects='create list status ls stat mkdir rm layout hint check repair add-store replace salvage manager destroy' ;;
+        pump) flags='--resume --io --streams --limit --identity --ssh --verify --no-disk --there --through-ssh --no-checksum --strict --exclude --include --filter --delete --max-delete --dry-run --compare --update --existing --no-xattrs --files-from --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        volume) flags='--record --limit --cluster --identity --stores --manager --clients --stripe --width --copies --recursive --force --json --progress -q --quiet -h --help --all -V --version --generate' subjects='create list status ls stat mkdir rm layout hint check repair add-store replace salvage manager destroy' ;;
         mount) flags='--background --read-only --options --cache --hint --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
-        table) flags='--record --by --datamation --memory --scratch --resp --password-file --tls-cert --tls-key --capacity --index --variant --transport --on-duplicate --parity --wait-safe --hex --where --first --descending --keys-only --cluster --identity --json --progress -q --quiet -h --help --all -V --version --generate' subjects='serve create list status drop put update get delete range count find load dump split merge move' ;;
+        table) flags='--record --by --datamation --memory --scratch --cluster --identity --resp --password-file --tls-cert --tls-key --capacity --index --variant --transport --on-duplicate --parity --wait-safe --hex --where --first --descending --keys-only --json --progress -q --quiet -h --help --all -V --version --generate' subjects='serve create list status drop put update get delete range count find load dump split merge move' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
-        bench) flags='--size --rows --dir --runs --json --progress -q --quiet -h --help --all -V --version --generate' subjects='sort io incore pump river' ;;
-        exec) flags='--identity --on --via --timeout --detach --env --gather --fanout --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
+        bench) flags='--dir --runs --json --progress -q --quiet -h --help --all -V --version --generate --size --rows' subjects='sort io incore pump river' ;;
+        exec) flags='--identity --on --detach --via --timeout --env --gather --fanout --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help --all -V --version --generate' subjects='list show watch cancel' ;;
-        node) flags='--memory --identity --listen --join --on --via --json --progress -q --quiet -h --help --all -V --version --generate' subjects='run ping' ;;
-        cluster) flags='--runs --schedule --may --identity --on --ssh --timeout --json --progress -q --quiet -h --help --all -V --version --generate' subjects='init install up upgrade status doctor probe exchange add drop renew client mend down remove' ;;
+        node) flags='--memory --identity --on --listen --via --json --progress -q --quiet -h --help --all -V --version --generate --join' subjects='run ping' ;;
+        cluster) flags='--identity --on --ssh --runs --schedule --may --timeout --json --progress -q --quiet -h --help --all -V --version --generate' subjects='init install up upgrade status doctor probe exchange add drop renew client mend down remove' ;;
         help) flags='--json --progress -q --quiet -h --help --all -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume mount table doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help --all -V --version --generate' ;;
     esac

@@ -18,7 +18,6 @@ import pytest
 
 import thalweg
 import thalweg.verbs
-from thalweg import _words
 
 
 def command(*words: str) -> str:
@@ -132,11 +131,44 @@ def test_progress_is_shown_by_tqdm(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1/1" in capsys.readouterr().err
 
 
-def test_keywords_that_are_true_or_false_are_flags_without_a_value() -> None:
-    verbs = [verb for name, verb in inspect.getmembers(thalweg.verbs, inspect.isfunction) if name in thalweg.__all__]
-    keywords = [keyword for verb in verbs for keyword in inspect.signature(verb).parameters.values()]
-    assert len(verbs) > 9
-    assert {keyword.name for keyword in keywords if keyword.annotation == "bool"} | {"detach"} == _words.SWITCHES
+@pytest.mark.parametrize(
+    ("kind", "use", "why"),
+    [
+        (TypeError, lambda: thalweg.sort("a", "b", unique=1), "unique=1: give True or False"),  # type: ignore[arg-type]
+        (TypeError, lambda: thalweg.sort("a", "b", memory=object()), "memory=<object .*>: give a number or text"),  # type: ignore[arg-type]
+        (TypeError, lambda: thalweg.sort("a", "b", memory=True), "memory=True: give a number or text"),
+        (TypeError, lambda: thalweg.sort("a", "b", scratch=[1]), r"scratch=\[1\]: give a name, or a list of names"),  # type: ignore[list-item]
+        (TypeError, lambda: thalweg.check("a", summary=5), "summary=5: give a name"),  # type: ignore[arg-type]
+        (TypeError, lambda: thalweg.detach("sort", "a", "b", uniqe=True), "sort has no keyword 'uniqe'; did you mean unique?"),
+        (TypeError, lambda: thalweg.detach("merge", "a", "b", parts=3), "merge has no keyword 'parts'"),
+        (TypeError, lambda: thalweg.detach("gen", "a", "b"), "gen has no keyword"),
+        (thalweg.UsageError, lambda: thalweg.detach("srot", "a", "b"), "'srot' is no verb"),
+        (thalweg.UsageError, lambda: thalweg.sort("a", "b", record="x"), "record: 'x' is not a record's length"),
+        (thalweg.UsageError, lambda: thalweg.sort("a", "b", scratch=""), "scratch: the name is empty"),
+        (thalweg.UsageError, lambda: thalweg.join("a", "b", "c", right_record=5), "right_record comes with record: lines"),
+        (thalweg.UsageError, lambda: thalweg.sort("a", "b", nodes=2, resume=True), "resume continues .* leave out nodes"),
+        (thalweg.UsageError, lambda: thalweg.check("a", summary="b"), "; give datamation, or leave out summary"),
+    ],
+)
+def test_keywords_are_checked_against_the_table_of_options(
+    kind: type[Exception], use: Callable[[], object], why: str
+) -> None:
+    """And messages name keywords, not flags of the command."""
+    Path("a").write_text("b\na\n")
+    with pytest.raises(kind, match=why) as caught:
+        use()
+    assert "--" not in str(caught.value)
+
+
+def test_a_receipt_and_a_plan_say_what_was_asked() -> None:
+    Path("words").write_text("b\na\n")
+    receipt = thalweg.sort("words", "sorted", by=["0:1", "1:1:desc"], memory="32MiB", unique=True)
+    words = "sort words -o sorted --by 0:1 --by 1:1:desc --memory 33554432 --unique"
+    assert " ".join(receipt.asked) == words
+    assert str(receipt).endswith(f"asked     {words}")
+    again = json.loads(command(*receipt.asked, "--json"))
+    assert again["output"] == receipt.to_dict()["output"] and again["asked"] == list(receipt.asked)
+    assert thalweg.plan("words", "sorted").asked == ("sort", "words", "-o", "sorted")
 
 
 def test_standard_streams_of_the_program_are_used_in_its_order_or_refused() -> None:

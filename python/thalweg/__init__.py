@@ -87,10 +87,11 @@ from thalweg.errors import (
 )
 
 if TYPE_CHECKING:
+    from thalweg._names import Name, Size
     from thalweg._progress import Cancel, Progress
-    from thalweg._words import Name, Size
     from thalweg.cluster import Cluster
-    from thalweg.reports import ClusterReport, ExecReport, Executed, HostOutput, JobList
+    from thalweg.executed import Executed, HostOutput
+    from thalweg.reports import ClusterReport, ExecReport, JobList
     from thalweg.results import (
         Check,
         ClusterPlan,
@@ -112,8 +113,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Cancel": "_progress",
     "Progress": "_progress",
-    "Name": "_words",
-    "Size": "_words",
+    "Name": "_names",
+    "Size": "_names",
     "Cluster": "cluster",
     "Check": "results",
     "ClusterPlan": "results",
@@ -121,8 +122,8 @@ _HOMES = {
     "Detached": "results",
     "DoctorReport": "results",
     "ExecReport": "reports",
-    "Executed": "reports",
-    "HostOutput": "reports",
+    "Executed": "executed",
+    "HostOutput": "executed",
     "JobList": "reports",
     "LeftOut": "results",
     "Plan": "results",

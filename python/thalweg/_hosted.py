@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from thalweg._words import text
+from thalweg._names import text
 from thalweg.errors import UsageError
 
 PREFIX = "ray:"

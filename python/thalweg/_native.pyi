@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 
-from thalweg._words import Bytes
+from thalweg._names import Bytes
 
 __version__: str
 
 _Described = tuple[str, int, int, int, int, int]
 
 def call(
+    verb: str,
     words: Sequence[str],
+    options: dict[str, object],
     look: Callable[[str, int, int, int, int], None] | None,
     note: Callable[[str], None],
 ) -> tuple[str, tuple[str, int, int, int, int]]: ...
@@ -28,11 +30,11 @@ def exec(
     look: Callable[[], None] | None,
 ) -> tuple[str, list[tuple[str, bytes, bytes]]]: ...
 def river(
-    words: Sequence[str], inlets: int, outlets: int, pick: str | Callable[[list[bytes]], Sequence[int]]
+    options: dict[str, object], inlets: int, outlets: int, pick: str | Callable[[list[bytes]], Sequence[int]]
 ) -> tuple[list[Inlet], list[Outlet]]: ...
 
 class Sorter:
-    def __new__(cls, words: Sequence[str]) -> Sorter: ...
+    def __new__(cls, options: dict[str, object]) -> Sorter: ...
     def put(self, bytes: Bytes) -> None: ...
     def put_records(self, records: Sequence[Bytes]) -> None: ...
     def sorted(self) -> Sorted: ...

@@ -45,22 +45,30 @@ class Cancel:
             raise Cancelled("the call was cancelled")
 
 
-def call(words: list[str], progress: Progress = False, cancel: Cancel | None = None) -> str:
-    """Does what the words of a command say. What the user should know at once is logged as a warning."""
+def call(
+    verb: str,
+    words: list[str],
+    options: dict[str, Any],
+    progress: Progress = False,
+    cancel: Cancel | None = None,
+) -> str:
+    """Does what the verb is asked: ``words`` are names of files and the like, and ``options`` the keywords that its
+    table has. What the user should know at once is logged as a warning."""
+    asked = (verb, words, options)
     if cancel is not None:
         cancel.check()
     if progress is not True:
         if progress and not callable(progress):
             raise TypeError(f"progress={progress!r}: give True, False or a function")
-        return _watched(words, progress or None, cancel)
+        return _watched(asked, progress or None, cancel)
     bar = _Bar()
     try:
-        return _watched(words, bar.look, cancel)
+        return _watched(asked, bar.look, cancel)
     finally:
         bar.close()
 
 
-def _watched(words: list[str], show: Look | None, cancel: Cancel | None) -> str:
+def _watched(asked: tuple[str, list[str], dict[str, Any]], show: Look | None, cancel: Cancel | None) -> str:
     """The same, with a function that shows the progress: each stage that ends is shown as done."""
     last = ("", 0, 0, 0, 0)
 
@@ -75,7 +83,7 @@ def _watched(words: list[str], show: Look | None, cancel: Cancel | None) -> str:
         last = seen
         show(*seen)
 
-    text, seen = _native.call(words, None if show is None and cancel is None else look, _log.warning)
+    text, seen = _native.call(*asked, None if show is None and cancel is None else look, _log.warning)
     if show is not None and seen[0]:
         show(*_done(seen))
     return text

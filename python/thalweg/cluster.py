@@ -6,15 +6,16 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from types import NoneType
-from typing import cast
+from typing import Any, cast
 
 from thalweg import _native
 from thalweg._hosted import PREFIX, identity, settings
+from thalweg._names import Name, names, path, seconds, text
 from thalweg._objects import made
 from thalweg._progress import Cancel, call
-from thalweg._words import Name, Option, names, path, seconds, words
 from thalweg.errors import ClusterError, CommandFailed, UsageError
-from thalweg.reports import ClusterReport, ExecReport, Executed, HostEnd, HostOutput, JobList
+from thalweg.executed import Executed, HostOutput
+from thalweg.reports import ClusterReport, ExecReport, HostEnd, JobList
 
 TIMEOUT_SECONDS_MAX = 10**9
 """The longest timeout of a command: 30 years."""
@@ -49,12 +50,12 @@ class Cluster:
         given += [f"on={self.on!r}"] if self.on else []
         return f"Cluster({', '.join(given)})"
 
-    def flags(self) -> dict[str, Option]:
+    def options(self) -> dict[str, Any]:
         """The keywords of a verb that runs on it."""
         where, identity = self.where()
         # The name of a cluster that the identity has anyway is enough to run there.
         where = where or identity or _default_identity()
-        return {"cluster": where, "identity": identity, "on": ",".join(self.on) or None}
+        return {"cluster": where, "identity": identity, "on": self.on}
 
     def where(self) -> tuple[str | None, str | None]:
         """The cluster and the identity as the command takes them."""
@@ -109,18 +110,17 @@ class Cluster:
 
     def status(self) -> ClusterReport:
         """Asks each host how it is."""
-        return made(ClusterReport, call(words("cluster status", (), self.identity_flags())))
+        return made(ClusterReport, call("cluster", ["status"], self.identity_options()))
 
     def jobs(self) -> JobList:
         """The jobs on the hosts, those that have ended lately included."""
-        options = {**self.identity_flags(), "on": ",".join(self.on) or None}
-        return made(JobList, call(words("job list", (), options)))
+        return made(JobList, call("job", ["list"], {**self.identity_options(), "on": self.on}))
 
     def cancel(self, job: str) -> JobList:
         """Ends a job on every host. ``job`` is the beginning of its id."""
-        return made(JobList, call(words("job cancel", (job,), self.identity_flags())))
+        return made(JobList, call("job", ["cancel", text("job", job)], self.identity_options()))
 
-    def identity_flags(self) -> dict[str, Option]:
+    def identity_options(self) -> dict[str, Any]:
         """The keywords of a command that takes an identity alone."""
         where, identity = self.where()
         is_path = where is not None and os.path.exists(where)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from thalweg.reports import Executed
+    from thalweg.executed import Executed
 
 
 class Error(Exception):

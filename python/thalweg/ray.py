@@ -36,7 +36,7 @@ from typing import Any, TypeAlias
 
 from thalweg._hosted import ADDRESS, ADDRESS_FILE, directory
 from thalweg._objects import counted
-from thalweg._words import Size, path, seconds, size, whole
+from thalweg._names import Size, path, seconds, size, whole
 from thalweg.cluster import Cluster
 from thalweg.errors import Error, NotEnoughResources, RayError, TooLittleMemory, UsageError
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Literal, TypeAlias
 
 from thalweg import _native
-from thalweg._words import Bytes, Option, Size, whole, words
+from thalweg._names import Bytes, Size, whole
 from thalweg.errors import UsageError
 
 ENDS_MAX = 1024
@@ -46,11 +46,11 @@ class River:
         prefixed: bool = False,
         by: str | Iterable[str] | None = None,
     ) -> None:
-        options: dict[str, Option] = {"record": record, "prefixed": prefixed, "by": by, "output": "-"}
+        records: dict[str, object] = {"record": record, "prefixed": prefixed, "by": by}
         for what, count in (("inlets", inlets), ("outlets", outlets)):
             if whole(what, count) > ENDS_MAX:
                 raise UsageError(f"{what}={count}: a river has at most {ENDS_MAX}")
-        natives = _native.river(words("sort", (), options), inlets, outlets, pick)
+        natives = _native.river(records, inlets, outlets, pick)
         self.inlets = [Inlet(native) for native in natives[0]]
         """One for each source."""
         self.outlets = [Outlet(native) for native in natives[1]]

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from thalweg import _native
+from thalweg._names import Bytes, Name, Size
 from thalweg._objects import made
-from thalweg._words import Bytes, Name, Option, Size, words
 from thalweg.results import Receipt
 
 RECORDS_TOGETHER = 1024
@@ -46,18 +46,9 @@ class Sorter:
         threads: int | None = None,
         unique: bool = False,
     ) -> None:
-        options: dict[str, Option] = {
-            "record": record,
-            "prefixed": prefixed,
-            "by": by,
-            "memory": memory,
-            "scratch": scratch,
-            "scratch_limit": scratch_limit,
-            "threads": threads,
-            "unique": unique,
-            "output": "-",
-        }
-        self._sorter = _native.Sorter(words("sort", (), options))
+        options = dict(locals())
+        del options["self"]
+        self._sorter = _native.Sorter(options)
         self._sorted: Sorted[Any] | None = None
 
     def put(self, records: Bytes) -> None:

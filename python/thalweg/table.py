@@ -7,12 +7,12 @@ from collections.abc import ItemsView, Iterator, KeysView, MutableMapping
 from typing import TYPE_CHECKING, cast, overload
 
 from thalweg import _native
-from thalweg._words import path, size, text, whole
+from thalweg._names import path, size, text, whole
 from thalweg.cluster import Cluster
 from thalweg.errors import UsageError
 
 if TYPE_CHECKING:
-    from thalweg._words import Size
+    from thalweg._names import Size
 
 RECORDS_TOGETHER = 1000
 """Records that a range reads at a time."""

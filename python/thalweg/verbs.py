@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
+from thalweg._names import Name, Size, input_name, names, output_name, path, some_names, text
 from thalweg._objects import made
 from thalweg._progress import Cancel, Progress, call
-from thalweg._words import Name, Option, Size, input_name, names, output_name, path, some_names, text, words
 from thalweg.cluster import Cluster
 from thalweg.results import (
     Check,
@@ -35,12 +35,21 @@ def _cluster(given: object) -> Cluster:
     return given if isinstance(given, Cluster) else Cluster(path("cluster", given))
 
 
-def _on(cluster: object, identity: Option, on: object) -> dict[str, Option]:
-    """The flags that say where it runs."""
-    said: dict[str, Option] = {"identity": identity, "on": ",".join(names(on, "on")) or None}
-    if cluster is None:
-        return said
-    return {**_cluster(cluster).flags(), **{flag: value for flag, value in said.items() if value is not None}}
+def _done(verb: str, words: list[str], given: dict[str, Any]) -> str:
+    """What the verb returns, as JSON. ``given`` are the keywords of the call, which the table of options reads."""
+    cluster, on = given.pop("cluster", None), names(given.pop("on", ()), "on")
+    progress, cancel = given.pop("progress", False), given.pop("cancel", None)
+    if cluster is not None:
+        asked = _cluster(cluster).options()
+        given["identity"] = asked["identity"] if given.get("identity") is None else given["identity"]
+        given["cluster"], on = asked["cluster"], on or asked["on"]
+    return call(verb, words, {**given, "on": on}, progress, cancel)
+
+
+def _work(verb: str, given: dict[str, Any]) -> Receipt:
+    """The receipt of a verb from ``inputs`` to ``output``."""
+    inputs, output = some_names(given.pop("inputs")), output_name(given.pop("output"))
+    return made(Receipt, _done(verb, inputs, {**given, "output": output}))
 
 
 def sort(
@@ -87,26 +96,7 @@ def sort(
     >>> receipt.output.records, receipt.holds, pathlib.Path("sorted").read_text()
     (3, True, 'apple\\nfig\\npear\\n')
     """
-    options: dict[str, Option] = {
-        "output": output_name(output),
-        "record": record,
-        "prefixed": prefixed,
-        "header": header,
-        "by": by,
-        "datamation": datamation,
-        "memory": memory,
-        "scratch": scratch,
-        "scratch_limit": scratch_limit,
-        "threads": threads,
-        "io": io,
-        "unique": unique,
-        "resume": resume,
-        "no_proof": no_proof,
-        "nodes": nodes,
-        "shares": shares,
-        **_on(cluster, identity, on),
-    }
-    return made(Receipt, call(words("sort", some_names(inputs), options), progress, cancel))
+    return _work("sort", dict(locals()))
 
 
 def shuffle(
@@ -141,22 +131,7 @@ def shuffle(
     >>> thalweg.shuffle("ten", "mixed", seed=1).output.records
     10
     """
-    options: dict[str, Option] = {
-        "output": output_name(output),
-        "seed": seed,
-        "record": record,
-        "prefixed": prefixed,
-        "header": header,
-        "memory": memory,
-        "scratch": scratch,
-        "scratch_limit": scratch_limit,
-        "threads": threads,
-        "io": io,
-        "nodes": nodes,
-        "shares": shares,
-        **_on(cluster, identity, on),
-    }
-    return made(Receipt, call(words("shuffle", some_names(inputs), options), progress, cancel))
+    return _work("shuffle", dict(locals()))
 
 
 def merge(
@@ -193,21 +168,7 @@ def merge(
     >>> pathlib.Path("all").read_text().split()
     ['1', '2', '3', '4']
     """
-    options: dict[str, Option] = {
-        "output": output_name(output),
-        "record": record,
-        "prefixed": prefixed,
-        "by": by,
-        "datamation": datamation,
-        "memory": memory,
-        "threads": threads,
-        "io": io,
-        "unique": unique,
-        "nodes": nodes,
-        "shares": shares,
-        **_on(cluster, identity, on),
-    }
-    return made(Receipt, call(words("merge", some_names(inputs), options), progress, cancel))
+    return _work("merge", dict(locals()))
 
 
 def join(
@@ -251,27 +212,10 @@ def join(
     >>> pathlib.Path("joined").read_text()
     '1 Suspicion\\t1 1941\\n'
     """
-    options: dict[str, Option] = {
-        "output": output_name(output),
-        "record": record,
-        "prefixed": prefixed,
-        "by": by,
-        "datamation": datamation,
-        "right_record": right_record,
-        "right_by": right_by,
-        "type": type,
-        "between": between,
-        "memory": memory,
-        "scratch": scratch,
-        "scratch_limit": scratch_limit,
-        "threads": threads,
-        "io": io,
-        "nodes": nodes,
-        "shares": shares,
-        **_on(cluster, identity, on),
-    }
-    sides = [input_name(left, "left"), input_name(right, "right")]
-    return made(Receipt, call(words("join", sides, options), progress, cancel))
+    given = dict(locals())
+    sides = [input_name(given.pop(side), side) for side in ("left", "right")]
+    output = output_name(given.pop("output"))
+    return made(Receipt, _done("join", sides, {**given, "output": output}))
 
 
 def partition(
@@ -309,23 +253,7 @@ def partition(
     >>> [part.records for part in receipt.parts]
     [2, 2]
     """
-    options: dict[str, Option] = {
-        "output": output_name(output),
-        "parts": parts,
-        "pick": pick,
-        "split_keys": split_keys,
-        "record": record,
-        "prefixed": prefixed,
-        "by": by,
-        "datamation": datamation,
-        "memory": memory,
-        "threads": threads,
-        "io": io,
-        "nodes": nodes,
-        "shares": shares,
-        **_on(cluster, identity, on),
-    }
-    return made(Receipt, call(words("partition", some_names(inputs), options), progress, cancel))
+    return _work("partition", dict(locals()))
 
 
 def check(
@@ -357,18 +285,8 @@ def check(
     >>> found.ordered, found.first_unordered, found.proof.records
     (False, 1, 2)
     """
-    options: dict[str, Option] = {
-        "record": record,
-        "prefixed": prefixed,
-        "header": header,
-        "by": by,
-        "datamation": datamation,
-        "summary": summary,
-        "merge": merge,
-        "io": io,
-        **_on(cluster, identity, on),
-    }
-    return made(Check, call(words("check", some_names(files, "files"), options), progress, cancel))
+    given = dict(locals())
+    return made(Check, _done("check", some_names(given.pop("files"), "files"), given))
 
 
 def gen(
@@ -388,13 +306,9 @@ def gen(
     >>> thalweg.gen("1k", "records").output.bytes
     100000
     """
-    options: dict[str, Option] = {
-        "ascii": ascii,
-        "skewed": skewed,
-        "start": start,
-        "io": io,
-    }
-    return made(Receipt, call(words("gen", [str(count), output_name(file, "file")], options), progress, cancel))
+    given = dict(locals())
+    words = [str(given.pop("count")), output_name(given.pop("file"), "file")]
+    return made(Receipt, _done("gen", words, given))
 
 
 def pump(
@@ -447,33 +361,12 @@ def pump(
     >>> thalweg.pump("from", "to", verify=True).bytes
     10
     """
-    options: dict[str, Option] = {
-        "streams": streams,
-        "limit": limit,
-        "resume": resume,
-        "verify": verify,
-        "no_checksum": no_checksum,
-        "strict": strict,
-        "filter": filter,
-        "include": include,
-        "exclude": exclude,
-        "delete": delete,
-        "max_delete": max_delete,
-        "dry_run": dry_run,
-        "compare": compare,
-        "update": update,
-        "existing": existing,
-        "no_xattrs": no_xattrs,
-        "files_from": files_from,
-        "there": there,
-        "through_ssh": through_ssh,
-        "ssh": ssh,
-        "io": io,
-        **({} if cluster is None else _cluster(cluster).identity_flags()),
-        **({} if identity is None else {"identity": identity}),
-    }
-    ends = [*some_names(sources, "sources"), output_name(dest, "dest")]
-    receipt = made(PumpReceipt, call(words("pump", ends, options), progress, cancel))
+    given = dict(locals())
+    if cluster is not None:
+        where = _cluster(given.pop("cluster")).identity_options()
+        given["identity"] = identity or where["identity"]
+    ends = [*some_names(given.pop("sources"), "sources"), output_name(given.pop("dest"), "dest")]
+    receipt = made(PumpReceipt, _done("pump", ends, given))
     if receipt.left_out:
         first = f": {receipt.errors[0].why}" if receipt.errors else ""
         warnings.warn(f"copied but for {receipt.left_out} of {receipt.found} entries{first}", stacklevel=2)
@@ -513,26 +406,8 @@ def plan(
     >>> len(plan.nodes), plan.passes
     (4, 2)
     """
-    options: dict[str, Option] = {
-        "output": output,
-        "record": record,
-        "prefixed": prefixed,
-        "header": header,
-        "by": by,
-        "datamation": datamation,
-        "memory": memory,
-        "scratch": scratch,
-        "scratch_limit": scratch_limit,
-        "threads": threads,
-        "io": io,
-        "unique": unique,
-        "resume": resume,
-        "no_proof": no_proof,
-        "simulate": simulate,
-        "shares": shares,
-        **_on(cluster, identity, on),
-    }
-    text = call(words("plan sort", names(inputs, "inputs"), options))
+    given = dict(locals())
+    text = _done("plan", names(given.pop("inputs"), "inputs"), given)
     # A cluster has no method: each of its nodes has one.
     return made(Plan, text) if text.startswith('{"method"') else made(ClusterPlan, text)
 
@@ -544,15 +419,14 @@ def doctor(*, scratch: Name | Iterable[Name] = ()) -> DoctorReport:
     >>> {finding.verdict for finding in thalweg.doctor().findings} <= {"good", "weak", "missing"}
     True
     """
-    return made(DoctorReport, call(words("doctor", (), {"scratch": scratch})))
+    return made(DoctorReport, _done("doctor", [], {"scratch": scratch}))
 
 
-def detach(verb: str, inputs: Name | Iterable[Name], output: Name, **options: Option | Cluster) -> Detached:
+def detach(verb: str, inputs: Name | Iterable[Name], output: Name, **options: Any) -> Detached:
     """Has a node coordinate a job on a cluster, and does not wait for its end.
 
     ``verb`` is ``sort``, ``shuffle``, ``merge``, ``join`` or ``partition``; ``inputs`` of a join are both. The
     keywords are those of the verb, ``cluster`` among them. :meth:`thalweg.Cluster.jobs` lists jobs.
     """
-    where = _on(options.pop("cluster", None), cast(Option, options.pop("identity", None)), options.pop("on", ()))
-    given = {**cast("dict[str, Option]", options), **where, "output": output_name(output), "detach": True}
-    return made(Detached, call(words(text("verb", verb), some_names(inputs), given)))
+    given = {**options, "output": output_name(output), "detach": True}
+    return made(Detached, _done(text("verb", verb), some_names(inputs), given))

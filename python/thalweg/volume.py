@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from thalweg import _native
-from thalweg._words import text
+from thalweg._names import text
 from thalweg.errors import UsageError, VolumeError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobVolume, PieceEnd, Proof, hex};
+use crate::{JobVolume, KeyPart, PieceEnd, Proof, RecordForm, hex};
 
 /// A request to a node to check its own files, a range of a table, or a share of files that all nodes see, as one piece
 /// of the sequence.
@@ -18,13 +18,11 @@ pub struct CheckShare {
     /// The share, if all nodes see the files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<SharedFiles>,
-    /// Bytes of a record; none means lines.
-    pub record: Option<u32>,
-    /// Whether records begin with their length; then there is no `record`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub prefixed: bool,
-    /// The parts of the key: offset, length, and whether it is descending.
-    pub keys: Vec<(u32, u32, bool)>,
+    /// The layout of the records.
+    #[serde(flatten)]
+    pub layout: RecordForm,
+    /// The parts of the key.
+    pub keys: Vec<KeyPart>,
 }
 
 /// A node's share of files that all nodes see: pages that follow each other.

@@ -20,6 +20,7 @@ mod request;
 mod table;
 mod volume;
 mod vote;
+mod work;
 
 pub use audit::AuditLine;
 pub use bench::{
@@ -29,9 +30,9 @@ pub use bench::{
 pub use check::{CheckSaid, CheckShare, Examined, SharedFiles};
 pub use cluster::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
 pub use job::{
-    AttemptEnd, ClientFile, ClientFileRequest, Detached, Edge, FromParticipant, JobAttempt, JobOptions,
-    JobSpec, JobVolume, JoinKind, JoinSpec, KeyBound, LongEnd, LostRange, NodeReceipt, ParticipantEnd,
-    ParticipantView, PieceEnd, ToParticipant, Trouble, Work,
+    AttemptEnd, ClientFile, ClientFileRequest, Detached, Edge, FromParticipant, JobAttempt, JobSpec,
+    JobVolume, KeyBound, LongEnd, LostRange, NodeReceipt, ParticipantEnd, ParticipantView, PieceEnd,
+    ToParticipant, Trouble,
 };
 pub use node::{
     ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,
@@ -64,6 +65,7 @@ pub use volume::{
 pub use vote::{
     AttemptId, Ballot, Decision, FileStamp, ReadyFile, VoteAsk, VoteRecord, VoteRequest, VoteSaid,
 };
+pub use work::{IoChoice, JobOptions, JoinKind, JoinSpec, KeyPart, KeyPartError, RecordForm, Work, WorkSpec};
 
 /// The text of any of this crate's objects: one line of JSON.
 pub fn to_json<T: serde::Serialize>(value: &T) -> String {

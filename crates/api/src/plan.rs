@@ -75,4 +75,7 @@ pub struct Plan {
     pub seconds: f64,
     /// The stage and resource that take most of the time.
     pub bottleneck: String,
+    /// The words of the command that asks for the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<String>,
 }

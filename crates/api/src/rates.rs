@@ -164,6 +164,9 @@ pub struct ClusterPlan {
     pub seconds: f64,
     /// The stage that takes most of the time, and what limits it.
     pub bottleneck: String,
+    /// The words of the command that asks for the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<String>,
 }
 
 /// The role of a node in a plan.

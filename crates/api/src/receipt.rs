@@ -85,9 +85,10 @@ pub struct IoReceipt {
 /// The memory limit and the memory used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MemoryReceipt {
-    /// The limit (`--memory`) of the whole process.
+    /// The limit: `--memory`.
     pub limit_bytes: u64,
-    /// The peak resident size, as the kernel counts it.
+    /// The peak resident size of the whole process, as the kernel counts it, whatever else a program with this library
+    /// holds.
     pub peak_bytes: u64,
     /// Bytes in huge pages at the end of the work.
     pub huge_page_bytes: u64,
@@ -185,6 +186,9 @@ pub struct Receipt {
     /// The inputs that grew while they were read, if any did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grown: Option<GrownInputs>,
+    /// The words of the command that asks for the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<String>,
     /// The parts of a partition.
     #[serde(flatten)]
     pub partition: Option<PartitionReceipt>,

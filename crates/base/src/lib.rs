@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod codec;
+pub mod escape;
 pub mod host_list;
 pub mod names;
 pub mod rng;

@@ -1,29 +1,7 @@
 //! The table of commands: their names, arguments, texts and examples. Together with the table of flags it is the only
 //! source of the help, the manual page and the completions.
 
-/// A command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Command {
-    Gen,
-    Check,
-    Sort,
-    Shuffle,
-    Merge,
-    Join,
-    Plan,
-    Partition,
-    Pump,
-    Volume,
-    Mount,
-    Table,
-    Doctor,
-    Bench,
-    Exec,
-    Job,
-    Node,
-    Cluster,
-    Help,
-}
+pub(crate) use thalweg_verbs::Command;
 
 /// The row of a command.
 pub(crate) struct CommandInfo {
@@ -42,16 +20,9 @@ pub(crate) struct CommandInfo {
     pub(crate) subjects: &'static [&'static str],
 }
 
-impl Command {
-    /// The command's row.
-    pub(crate) fn info(self) -> &'static CommandInfo {
-        COMMANDS.iter().find(|info| info.command == self).expect("every command has a row in the table")
-    }
-
-    /// The command with this name.
-    pub(crate) fn named(name: &str) -> Option<Command> {
-        COMMANDS.iter().find(|info| info.name == name).map(|info| info.command)
-    }
+/// The command's row.
+pub(crate) fn info(command: Command) -> &'static CommandInfo {
+    COMMANDS.iter().find(|info| info.command == command).expect("every command has a row in the table")
 }
 
 /// The commands, in the order in which a new user needs them.

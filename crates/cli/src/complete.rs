@@ -1,15 +1,17 @@
 //! Completions for bash, zsh and fish, from the tables of flags and commands.
 
-use crate::commands::{COMMANDS, CommandInfo};
-use crate::flags::{At, FLAGS, Flag, Value};
+use crate::commands::{COMMANDS, CommandInfo, info};
+use thalweg_verbs::{At, Row, Value};
 
-fn flags_of(info: &CommandInfo) -> impl Iterator<Item = &'static Flag> {
+use crate::flags::flags;
+
+fn flags_of(info: &CommandInfo) -> impl Iterator<Item = &'static Row> {
     let command = info.command;
-    FLAGS.iter().filter(move |flag| flag.is_of(command))
+    flags().filter(move |flag| flag.is_of(command))
 }
 
 /// How a flag can be typed.
-fn spellings(flag: &Flag) -> Vec<String> {
+fn spellings(flag: &Row) -> Vec<String> {
     let short = flag.short.map(|letter| format!("-{letter}"));
     short.into_iter().chain([format!("--{}", flag.long)]).collect()
 }
@@ -33,9 +35,9 @@ pub(crate) fn bash() -> String {
          _thalweg() {\n    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n    \
          local command=${COMP_WORDS[1]}\n    COMPREPLY=()\n    case $before in\n",
     );
-    for flag in FLAGS {
+    for flag in flags() {
         let reply = match flag.value {
-            Value::None => continue,
+            Value::Switch => continue,
             Value::OneOf(_, words) => bash_reply(&format!("-W '{}'", words.join(" "))),
             Value::Dir(_) => bash_reply("-d"),
             Value::File(_) => bash_reply("-f"),
@@ -49,8 +51,7 @@ pub(crate) fn bash() -> String {
         script +=
             &format!("        {}) flags='{}' subjects='{}' ;;\n", info.name, flags.join(" "), subjects(info));
     }
-    let everywhere: Vec<String> =
-        FLAGS.iter().filter(|f| f.at == At::Everywhere).flat_map(spellings).collect();
+    let everywhere: Vec<String> = flags().filter(|f| f.at == At::Everywhere).flat_map(spellings).collect();
     script += &format!("        *) flags='{}' ;;\n    esac\n", everywhere.join(" "));
     let branches = [
         ("if [[ $word == -?* ]]", bash_reply("-W \"$flags\"")),
@@ -96,15 +97,14 @@ pub(crate) fn zsh() -> String {
         script += "            '*:file:_files' ;;\n";
     }
     script += "    *)\n        _arguments \\\n";
-    let everywhere: Vec<String> =
-        FLAGS.iter().filter(|flag| flag.at == At::Everywhere).map(zsh_flag).collect();
+    let everywhere: Vec<String> = flags().filter(|flag| flag.at == At::Everywhere).map(zsh_flag).collect();
     script += everywhere.concat().trim_end_matches(" \\\n");
     script + " ;;\n    esac\n}\n_thalweg \"$@\"\n"
 }
 
-fn zsh_flag(flag: &Flag) -> String {
+fn zsh_flag(flag: &Row) -> String {
     let action = match flag.value {
-        Value::None => String::new(),
+        Value::Switch => String::new(),
         Value::Any(name) => format!(":{}: ", zsh_text(name)),
         Value::File(name) => format!(":{}:_files", zsh_text(name)),
         Value::Dir(name) => format!(":{}:_files -/", zsh_text(name)),
@@ -133,17 +133,17 @@ pub(crate) fn fish() -> String {
             script += &format!("complete -c thalweg -n '{seen}' -f -a '{subjects}'\n");
         }
     }
-    for flag in FLAGS {
+    for flag in flags() {
         let condition = match flag.at {
             At::Everywhere => String::new(),
             At::Commands(commands) => {
-                let names: Vec<&str> = commands.iter().map(|command| command.info().name).collect();
+                let names: Vec<&str> = commands.iter().map(|command| info(*command).name).collect();
                 format!(" -n '__fish_seen_subcommand_from {}'", names.join(" "))
             }
         };
         let short = flag.short.map(|letter| format!(" -s {letter}")).unwrap_or_default();
         let value = match flag.value {
-            Value::None => String::new(),
+            Value::Switch => String::new(),
             Value::Any(_) => " -x".to_string(),
             Value::File(_) => " -r -F".to_string(),
             Value::Dir(_) => " -x -a '(__fish_complete_directories)'".to_string(),
@@ -169,7 +169,7 @@ mod tests {
             for info in COMMANDS {
                 assert!(script.contains(info.name), "{}", info.name);
             }
-            for flag in FLAGS {
+            for flag in flags() {
                 let spelled = [format!("--{}", flag.long), format!("-l {} ", flag.long)];
                 assert!(spelled.iter().any(|name| script.contains(name)), "{} in {script}", flag.long);
             }

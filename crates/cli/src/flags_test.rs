@@ -9,8 +9,10 @@ use thalweg::{IoChoice, KeyPart, PartitionPick};
 use thalweg_api::{May, PumpCompare, Schedule};
 use thalweg_base::units::Size;
 
-use crate::commands::COMMANDS;
-use crate::flags::{At, FLAGS, Value};
+use thalweg_verbs::{At, Value};
+
+use crate::commands::{COMMANDS, info};
+use crate::flags::flags;
 use crate::parse::parse;
 use crate::reserved::{OF_RSYNC, RESERVED};
 use crate::typed::{Document, Help, TypedArgs, When};
@@ -19,68 +21,72 @@ use crate::typed::{Document, Help, TypedArgs, When};
 type Case = (&'static str, &'static [&'static str], fn(&TypedArgs) -> bool);
 
 const CASES: &[Case] = &[
-    ("output", &["sort", "-o", "out"], |a| a.output.as_deref() == Some("out".as_ref())),
-    ("output", &["plan", "sort", "--output=-"], |a| a.output.as_deref() == Some("-".as_ref())),
-    ("record", &["sort", "--record", "100"], |a| a.record_bytes == Some(100)),
-    ("record", &["check", "--record=1KiB"], |a| a.record_bytes == Some(1024)),
-    ("prefixed", &["shuffle", "--prefixed"], |a| a.prefixed),
-    ("header", &["sort", "--header", "1"], |a| a.header == 1),
+    ("output", &["sort", "-o", "out"], |a| a.ask.output.as_deref() == Some("out".as_ref())),
+    ("output", &["plan", "sort", "--output=-"], |a| a.ask.output.as_deref() == Some("-".as_ref())),
+    ("record", &["sort", "--record", "100"], |a| a.ask.form.record == Some(100)),
+    ("record", &["check", "--record=1KiB"], |a| a.ask.form.record == Some(1024)),
+    ("prefixed", &["shuffle", "--prefixed"], |a| a.ask.form.prefixed),
+    ("header", &["sort", "--header", "1"], |a| a.ask.work.header == 1),
     ("by", &["sort", "--by", "0:10,12:2:desc"], |a| {
         let second = KeyPart { offset: 12, length: 2, descending: true };
-        a.keys.len() == 2 && a.keys[1] == second
+        a.ask.work.keys.len() == 2 && a.ask.work.keys[1] == second
     }),
-    ("by", &["check", "--by", "4:1", "--by=0:4"], |a| a.keys.len() == 2 && a.keys[0].offset == 4),
-    ("datamation", &["plan", "sort", "--datamation"], |a| a.datamation),
-    ("memory", &["sort", "--memory", "1GiB"], |a| a.memory == Some(Size::Bytes(1 << 30))),
-    ("memory", &["sort", "--memory=10%"], |a| a.memory == Some(Size::Percent(10.0))),
+    ("by", &["check", "--by", "4:1", "--by=0:4"], |a| {
+        a.ask.work.keys.len() == 2 && a.ask.work.keys[0].offset == 4
+    }),
+    ("datamation", &["plan", "sort", "--datamation"], |a| a.ask.datamation),
+    ("memory", &["sort", "--memory", "1GiB"], |a| a.ask.work.memory == Some(Size::Bytes(1 << 30))),
+    ("memory", &["sort", "--memory=10%"], |a| a.ask.work.memory == Some(Size::Percent(10.0))),
     ("on-duplicate", &["table", "load", "--on-duplicate", "last"], |a| {
         a.on_duplicate == Some(Duplicates::Last)
     }),
     ("scratch", &["sort", "--scratch", "a", "--scratch", "b"], |a| {
-        a.scratch == [Path::new("a"), Path::new("b")]
+        a.ask.work.scratch == [Path::new("a"), Path::new("b")]
     }),
     ("scratch-limit", &["sort", "--scratch-limit", "512M"], |a| {
-        a.scratch_limit == Some(Size::Bytes(512 << 20))
+        a.ask.work.scratch_limit == Some(Size::Bytes(512 << 20))
     }),
-    ("threads", &["sort", "--threads", "3"], |a| a.threads == Some(3)),
-    ("unique", &["sort", "--unique"], |a| a.unique),
-    ("resume", &["sort", "--resume"], |a| a.resume),
-    ("no-proof", &["sort", "--no-proof"], |a| a.no_proof),
-    ("io", &["sort", "--io", "threads"], |a| a.io == IoChoice::Threads),
-    ("io", &["gen", "--io=uring"], |a| a.io == IoChoice::Uring),
-    ("pick", &["partition", "--pick", "hash"], |a| a.pick == PartitionPick::Hash),
-    ("parts", &["partition", "--parts=16"], |a| a.parts == Some(16)),
-    ("split-keys", &["partition", "--split-keys"], |a| a.split_keys),
-    ("seed", &["shuffle", "--seed", "7"], |a| a.seed == Some(7)),
-    ("type", &["join", "--type", "anti"], |a| a.kind == thalweg::JoinKind::Anti),
-    ("right-record", &["join", "--right-record=8"], |a| a.right_record_bytes == Some(8)),
-    ("right-by", &["join", "--right-by", "0:4"], |a| a.right_keys.len() == 1 && a.keys.is_empty()),
-    ("between", &["join", "--between", ", "], |a| a.between.as_deref() == Some(b", ")),
-    ("ascii", &["gen", "--ascii"], |a| a.ascii),
-    ("skewed", &["gen", "--skewed"], |a| a.skewed),
-    ("start", &["gen", "--start", "10M"], |a| a.start == 10_000_000),
-    ("summary", &["check", "--summary", "s"], |a| a.summary.as_deref() == Some(Path::new("s"))),
-    ("merge", &["check", "--merge"], |a| a.merge),
-    ("resume", &["pump", "--resume"], |a| a.resume),
-    ("streams", &["pump", "--streams", "4"], |a| a.streams == Some(4)),
-    ("limit", &["pump", "--limit=50MB"], |a| a.limit == Some(50_000_000)),
-    ("verify", &["pump", "--verify"], |a| a.verify),
-    ("no-disk", &["pump", "--no-disk", "1GiB"], |a| a.no_disk == Some(1 << 30)),
-    ("no-checksum", &["pump", "--no-checksum"], |a| a.no_checksum),
-    ("strict", &["pump", "--strict"], |a| a.strict),
-    ("exclude", &["pump", "--exclude", "*.o"], |a| a.choice.rules == ["- *.o"]),
-    ("include", &["pump", "--include=b", "--exclude", "+ c"], |a| a.choice.rules == ["+ b", "+ c"]),
-    ("filter", &["pump", "--filter", "P d/"], |a| a.choice.rules == ["P d/"]),
-    ("delete", &["pump", "--delete"], |a| a.choice.delete),
-    ("dry-run", &["pump", "--dry-run"], |a| a.choice.dry_run),
-    ("compare", &["pump", "--compare", "content"], |a| a.choice.compare == PumpCompare::Content),
-    ("update", &["pump", "--update"], |a| a.choice.update),
-    ("existing", &["pump", "--existing"], |a| a.choice.existing),
-    ("no-xattrs", &["pump", "--no-xattrs"], |a| a.choice.no_xattrs),
-    ("files-from", &["pump", "--files-from=f"], |a| a.files_from.as_deref() == Some("f".as_ref())),
-    ("max-delete", &["pump", "--max-delete", "5"], |a| a.choice.max_delete == Some(5)),
-    ("there", &["pump", "--there", "bin/t"], |a| a.there.as_deref() == Some("bin/t")),
-    ("through-ssh", &["pump", "--through-ssh"], |a| a.through_ssh),
+    ("threads", &["sort", "--threads", "3"], |a| a.ask.work.threads == Some(3)),
+    ("unique", &["sort", "--unique"], |a| a.ask.work.unique),
+    ("resume", &["sort", "--resume"], |a| a.ask.work.resume),
+    ("no-proof", &["sort", "--no-proof"], |a| a.ask.work.no_proof),
+    ("io", &["sort", "--io", "threads"], |a| a.ask.work.io == IoChoice::Threads),
+    ("io", &["gen", "--io=uring"], |a| a.ask.work.io == IoChoice::Uring),
+    ("pick", &["partition", "--pick", "hash"], |a| a.ask.pick == PartitionPick::Hash),
+    ("parts", &["partition", "--parts=16"], |a| a.ask.parts == Some(16)),
+    ("split-keys", &["partition", "--split-keys"], |a| a.ask.split_keys),
+    ("seed", &["shuffle", "--seed", "7"], |a| a.ask.seed == Some(7)),
+    ("type", &["join", "--type", "anti"], |a| a.ask.kind == thalweg::JoinKind::Anti),
+    ("right-record", &["join", "--right-record=8"], |a| a.ask.right_record == Some(8)),
+    ("right-by", &["join", "--right-by", "0:4"], |a| {
+        a.ask.right_keys.len() == 1 && a.ask.work.keys.is_empty()
+    }),
+    ("between", &["join", "--between", ", "], |a| a.ask.between.as_deref() == Some(b", ")),
+    ("ascii", &["gen", "--ascii"], |a| a.ask.generated.ascii),
+    ("skewed", &["gen", "--skewed"], |a| a.ask.generated.skewed),
+    ("start", &["gen", "--start", "10M"], |a| a.ask.generated.start == 10_000_000),
+    ("summary", &["check", "--summary", "s"], |a| a.ask.summary.as_deref() == Some(Path::new("s"))),
+    ("merge", &["check", "--merge"], |a| a.ask.merge),
+    ("resume", &["pump", "--resume"], |a| a.ask.work.resume),
+    ("streams", &["pump", "--streams", "4"], |a| a.ask.pump.streams == Some(4)),
+    ("limit", &["pump", "--limit=50MB"], |a| a.ask.pump.limit == Some(50_000_000)),
+    ("verify", &["pump", "--verify"], |a| a.ask.pump.verify),
+    ("no-disk", &["pump", "--no-disk", "1GiB"], |a| a.ask.pump.no_disk == Some(1 << 30)),
+    ("no-checksum", &["pump", "--no-checksum"], |a| !a.ask.pump.checksum),
+    ("strict", &["pump", "--strict"], |a| a.ask.pump.strict),
+    ("exclude", &["pump", "--exclude", "*.o"], |a| a.ask.pump.choice.rules == ["- *.o"]),
+    ("include", &["pump", "--include=b", "--exclude", "+ c"], |a| a.ask.pump.choice.rules == ["+ b", "+ c"]),
+    ("filter", &["pump", "--filter", "P d/"], |a| a.ask.pump.choice.rules == ["P d/"]),
+    ("delete", &["pump", "--delete"], |a| a.ask.pump.choice.delete),
+    ("dry-run", &["pump", "--dry-run"], |a| a.ask.pump.choice.dry_run),
+    ("compare", &["pump", "--compare", "content"], |a| a.ask.pump.choice.compare == PumpCompare::Content),
+    ("update", &["pump", "--update"], |a| a.ask.pump.choice.update),
+    ("existing", &["pump", "--existing"], |a| a.ask.pump.choice.existing),
+    ("no-xattrs", &["pump", "--no-xattrs"], |a| a.ask.pump.choice.no_xattrs),
+    ("files-from", &["pump", "--files-from=f"], |a| a.ask.files_from.as_deref() == Some("f".as_ref())),
+    ("max-delete", &["pump", "--max-delete", "5"], |a| a.ask.pump.choice.max_delete == Some(5)),
+    ("there", &["pump", "--there", "bin/t"], |a| a.ask.there.as_deref() == Some("bin/t")),
+    ("through-ssh", &["pump", "--through-ssh"], |a| a.ask.through_ssh),
     ("stores", &["volume", "create", "--stores", "a,b", "--stores=c"], |a| a.stores.len() == 3),
     ("manager", &["volume", "--manager", "m"], |a| a.manager.as_deref() == Some(Path::new("m"))),
     ("clients", &["volume", "create", "--clients", "a,b", "--clients=c"], |a| a.clients == ["a", "b", "c"]),
@@ -103,26 +109,26 @@ const CASES: &[Case] = &[
     ("size", &["bench", "--size", "1GB"], |a| a.size == Some(Size::Bytes(1_000_000_000))),
     ("rows", &["bench", "--rows", "a,b", "--rows=c"], |a| a.rows == ["a", "b", "c"]),
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),
-    ("cluster", &["sort", "--cluster", "lab"], |a| a.cluster == Some("lab".into())),
-    ("cluster", &["plan", "sort", "--cluster=lab"], |a| a.cluster == Some("lab".into())),
-    ("shares", &["sort", "--shares", "equal"], |a| a.equal),
+    ("cluster", &["sort", "--cluster", "lab"], |a| a.ask.cluster == Some("lab".into())),
+    ("cluster", &["plan", "sort", "--cluster=lab"], |a| a.ask.cluster == Some("lab".into())),
+    ("shares", &["sort", "--shares", "equal"], |a| a.ask.work.equal),
     ("simulate", &["plan", "--simulate", "nodes=3,disk=1MB/s,link=8Mbit"], |a| {
-        a.simulate.is_some_and(|s| s.nodes == 3 && s.disk_bytes_per_second == s.link_bytes_per_second)
+        a.ask.simulate.is_some_and(|s| s.nodes == 3 && s.disk_bytes_per_second == s.link_bytes_per_second)
     }),
-    ("nodes", &["sort", "--nodes", "4"], |a| a.nodes == [4]),
+    ("nodes", &["sort", "--nodes", "4"], |a| a.ask.nodes == Some(4)),
     ("schedule", &["cluster", "--schedule", "paced"], |a| a.schedule == Some(Schedule::Paced)),
     ("may", &["cluster", "--may", "status"], |a| a.may == Some(May::Status)),
     ("runs", &["bench", "--runs", "7"], |a| a.runs == Some(7)),
     ("via", &["exec", "--via", "n1"], |a| a.via.as_deref() == Some("n1")),
-    ("identity", &["exec", "--identity", "d"], |a| a.identity.as_deref() == Some(Path::new("d"))),
+    ("identity", &["exec", "--identity", "d"], |a| a.ask.identity.as_deref() == Some(Path::new("d"))),
     ("listen", &["node", "run", "--listen", "127.0.0.1:0"], |a| {
         a.listen.is_some_and(|at| at.ip().is_loopback() && at.port() == 0)
     }),
     ("join", &["node", "run", "--join", "d"], |a| a.join.as_deref() == Some(Path::new("d"))),
-    ("on", &["exec", "--on", "a,b", "--on=c"], |a| a.on == ["a", "b", "c"]),
-    ("on", &["exec", "--on", "n[08-10],!n09"], |a| a.on == ["n08", "n09", "n10", "!n09"]),
-    ("ssh", &["cluster", "--ssh", "ssh -F f"], |a| a.ssh.as_deref() == Some("ssh -F f")),
-    ("ssh", &["pump", "--ssh=ssh -v"], |a| a.ssh.as_deref() == Some("ssh -v")),
+    ("on", &["exec", "--on", "a,b", "--on=c"], |a| a.ask.on == ["a", "b", "c"]),
+    ("on", &["exec", "--on", "n[08-10],!n09"], |a| a.ask.on == ["n08", "n09", "n10", "!n09"]),
+    ("ssh", &["cluster", "--ssh", "ssh -F f"], |a| a.ask.ssh.as_deref() == Some("ssh -F f")),
+    ("ssh", &["pump", "--ssh=ssh -v"], |a| a.ask.ssh.as_deref() == Some("ssh -v")),
     ("timeout", &["exec", "--timeout", "1500ms"], |a| a.timeout.is_some_and(|t| t.as_millis() == 1500)),
     ("capacity", &["table", "--capacity", "1k"], |a| a.capacity == Some(1000)),
     ("parity", &["table", "--parity", "4+1"], |a| a.parity.is_some_and(|shape| shape.seats() == 5)),
@@ -137,14 +143,16 @@ const CASES: &[Case] = &[
     ("first", &["table", "--first=3"], |a| a.first == Some(3)),
     ("descending", &["table", "--descending"], |a| a.descending),
     ("keys-only", &["table", "--keys-only"], |a| a.keys_only),
-    ("detach", &["exec", "--detach", "--", "a", "-q"], |a| a.detach && !a.quiet && a.words.len() == 2),
+    ("detach", &["exec", "--detach", "--", "a", "-q"], |a| {
+        a.ask.detach && !a.quiet && a.ask.words.len() == 2
+    }),
     ("env", &["exec", "--env", "A=1", "--env=B=2"], |a| a.env.len() == 2 && a.env[1].1 == "2"),
     ("gather", &["exec", "--gather"], |a| a.gather),
     ("fanout", &["exec", "--fanout", "8"], |a| a.fanout == Some(8)),
     ("json", &["--json", "doctor"], |a| a.json),
     ("progress", &["sort", "--progress", "never"], |a| a.progress == When::Never),
     ("quiet", &["sort", "-q"], |a| a.quiet),
-    ("quiet", &["sort", "-qoout"], |a| a.quiet && a.output.as_deref() == Some("out".as_ref())),
+    ("quiet", &["sort", "-qoout"], |a| a.quiet && a.ask.output.as_deref() == Some("out".as_ref())),
     ("help", &["sort", "--help"], |a| a.help == Some(Help::Long)),
     ("help", &["-h"], |a| a.help == Some(Help::Short)),
     ("all", &["help", "sort", "--all"], |a| a.all),
@@ -167,16 +175,16 @@ fn each_flag_sets_what_it_says() {
 
 #[test]
 fn each_flag_has_a_case() {
-    for flag in FLAGS {
+    for flag in flags() {
         assert!(CASES.iter().any(|(name, ..)| *name == flag.long), "no case for --{}", flag.long);
     }
 }
 
 #[test]
 fn each_flag_stands_where_its_row_says_and_nowhere_else() {
-    for flag in FLAGS {
+    for flag in flags() {
         let value = match flag.value {
-            Value::None => String::new(),
+            Value::Switch => String::new(),
             Value::OneOf(_, words) => format!("={}", words[0]),
             _ if flag.long.ends_with("by") => "=0:1".to_string(),
             _ if flag.long == "simulate" => "=nodes=1,disk=1,link=1".to_string(),
@@ -197,14 +205,14 @@ fn each_flag_stands_where_its_row_says_and_nowhere_else() {
 
 #[test]
 fn a_value_that_is_wrong_or_missing_is_told_with_its_flag() {
-    for flag in FLAGS {
+    for flag in flags() {
         let command = match flag.at {
             At::Everywhere => "sort",
-            At::Commands(commands) => commands[0].info().name,
+            At::Commands(commands) => info(commands[0]).name,
         };
         let name = format!("--{}", flag.long);
         let message = match flag.value {
-            Value::None => typed(&[command, &format!("{name}=1")]).unwrap_err(),
+            Value::Switch => typed(&[command, &format!("{name}=1")]).unwrap_err(),
             _ => typed(&[command, &name]).unwrap_err(),
         };
         assert!(message.starts_with(&name), "{message}");
@@ -220,8 +228,8 @@ fn a_value_that_is_wrong_or_missing_is_told_with_its_flag() {
 
 #[test]
 fn rows_are_fit_to_print() {
-    for (i, flag) in FLAGS.iter().enumerate() {
-        assert!(FLAGS[..i].iter().all(|other| other.long != flag.long), "--{} twice", flag.long);
+    for (i, flag) in flags().enumerate() {
+        assert!(flags().take(i).all(|other| other.long != flag.long), "--{} twice", flag.long);
         assert!(flag.about.len() <= 56 && !flag.about.ends_with('.'), "--{}: {}", flag.long, flag.about);
         assert!(flag.doc.ends_with(['.', ')']), "--{}: {}", flag.long, flag.doc);
         assert!(!flag.doc.contains("  "), "--{}: {}", flag.long, flag.doc);
@@ -272,7 +280,7 @@ fn flags_of_rsync_name_those_that_do_the_same() {
 fn what_gnu_sort_calls_its_own_is_kept_free() {
     for row in RESERVED {
         let Some(letter) = row.short else { continue };
-        assert!(FLAGS.iter().all(|flag| flag.short != Some(letter)), "-{letter} is taken");
+        assert!(flags().all(|flag| flag.short != Some(letter)), "-{letter} is taken");
         let message = typed(&["sort", &format!("-{letter}1")]).unwrap_err();
         assert!(message.contains("reserved") && message.contains(row.today), "{message}");
     }

@@ -10,9 +10,11 @@ use thalweg::KeyPart;
 use thalweg_base::units::{Bytes, Size};
 
 use crate::interpret::interpret;
-use crate::parse::{Usage, parse};
+use thalweg_verbs::Usage;
+
+use crate::parse::parse;
 use crate::print::on_one_line;
-use crate::values;
+use thalweg_verbs::values;
 
 /// Parses these arguments, one on each line: they are accepted, or rejected with one line that is not much longer.
 pub fn flags(data: &[u8]) {

@@ -1,7 +1,9 @@
 //! Help, from the tables of flags and commands. Eighty columns, plain text.
 
-use crate::commands::{CHAPTERS, COMMANDS, Command};
-use crate::flags::{At, FLAGS, Flag};
+use crate::commands::{CHAPTERS, COMMANDS, Command, info};
+use thalweg_verbs::{At, Row};
+
+use crate::flags;
 use crate::program::BUILD;
 
 const WIDTH: usize = 80;
@@ -41,7 +43,7 @@ pub(crate) fn command(command: Command, all: bool) -> String {
     if all || !WITH_MANY_FLAGS.contains(&command) {
         return command_at_length(command);
     }
-    let info = command.info();
+    let info = info(command);
     let (own, common) = frequent(command);
     let mut text = head(command);
     let first = info.doc.split("\n\n").next().unwrap_or_default();
@@ -55,14 +57,14 @@ pub(crate) fn command(command: Command, all: bool) -> String {
 }
 
 /// A command's own flags that a screen shows, and the flags of all commands.
-fn frequent(command: Command) -> (Vec<&'static Flag>, Vec<&'static Flag>) {
+fn frequent(command: Command) -> (Vec<&'static Row>, Vec<&'static Row>) {
     let (mut own, common) = flags_of(command);
     own.retain(|flag| !WITH_MANY_FLAGS.contains(&command) || !RARE.contains(&flag.long));
     (own, common)
 }
 
 fn more(command: Command) -> String {
-    let name = command.info().name;
+    let name = info(command).name;
     match WITH_MANY_FLAGS.contains(&command) {
         true => format!("\nthalweg help {name} --all explains every flag, those for clusters too.\n"),
         false => format!("\nthalweg help {name} says more.\n"),
@@ -82,7 +84,7 @@ pub(crate) fn command_in_short(command: Command) -> String {
 
 /// The full help of a command.
 fn command_at_length(command: Command) -> String {
-    let info = command.info();
+    let info = info(command);
     let (own, common) = flags_of(command);
     let mut text = head(command);
     text += &format!("\n{}", wrapped(info.doc, 0));
@@ -103,28 +105,28 @@ fn command_at_length(command: Command) -> String {
 }
 
 /// A command's own flags, and the flags of all commands.
-pub(crate) fn flags_of(command: Command) -> (Vec<&'static Flag>, Vec<&'static Flag>) {
+pub(crate) fn flags_of(command: Command) -> (Vec<&'static Row>, Vec<&'static Row>) {
     (flags(|flag| flag.at != At::Everywhere && flag.is_of(command)), flags(|flag| flag.at == At::Everywhere))
 }
 
 /// How a flag is typed: `-o, --output OUTPUT`.
-pub(crate) fn typed(flag: &Flag) -> String {
+pub(crate) fn typed(flag: &Row) -> String {
     let short = flag.short.map(|letter| format!("-{letter}, ")).unwrap_or_default();
     let value = flag.value_name().map(|name| format!(" {name}")).unwrap_or_default();
     format!("{short}--{}{value}", flag.long)
 }
 
-fn flags(wanted: impl Fn(&Flag) -> bool) -> Vec<&'static Flag> {
-    FLAGS.iter().filter(|flag| wanted(flag)).collect()
+fn flags(wanted: impl Fn(&Row) -> bool) -> Vec<&'static Row> {
+    flags::flags().filter(|flag| wanted(flag)).collect()
 }
 
 fn head(command: Command) -> String {
-    let info = command.info();
+    let info = info(command);
     let usage = format!("thalweg {} {}", info.name, info.synopsis);
     format!("thalweg {}: {}\n\nUsage: {} [FLAGS]\n", info.name, info.about, usage.trim_end())
 }
 
-fn in_short(flags: &[&Flag]) -> String {
+fn in_short(flags: &[&Row]) -> String {
     let mut text = String::new();
     for flag in flags {
         let name = typed(flag);
@@ -135,7 +137,7 @@ fn in_short(flags: &[&Flag]) -> String {
     text
 }
 
-fn at_length(flags: &[&Flag]) -> String {
+fn at_length(flags: &[&Row]) -> String {
     let texts: Vec<String> =
         flags.iter().map(|flag| format!("  {}\n{}", typed(flag), wrapped(flag.doc, 6))).collect();
     texts.join("\n")
@@ -181,7 +183,7 @@ mod tests {
     fn help_of_every_command_names_its_flags_and_fits() {
         for info in COMMANDS {
             let (short, long) = (command_in_short(info.command), command_at_length(info.command));
-            for flag in FLAGS {
+            for flag in flags::flags() {
                 let name = typed(flag);
                 let is_rare = WITH_MANY_FLAGS.contains(&info.command) && RARE.contains(&flag.long);
                 let is_shown = flag.is_of(info.command) && !is_rare;

@@ -5,19 +5,12 @@
 //! prints. Non-goals: opening files of records, knowing how a sort works.
 
 mod bar;
-pub mod call;
 mod cluster_tables;
 mod commands;
 mod complete;
 mod failure;
-mod flag;
 mod flags;
-mod flags_bench;
-mod flags_cluster_tables;
-mod flags_nodes;
-mod flags_pump;
-mod flags_records;
-mod flags_table;
+mod flags_tables;
 #[cfg(test)]
 mod flags_test;
 mod flags_volume;
@@ -38,11 +31,9 @@ mod reserved;
 mod run;
 mod show;
 mod signals;
-mod suggest;
 mod tables;
 mod typed;
 mod upgrade;
-mod values;
 mod volumes;
 
 use std::ffi::OsString;
@@ -52,6 +43,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_io::process;
+
+pub use show::text;
 
 /// The whole program: runs the command that was typed, and returns its exit status.
 pub fn main() -> ExitCode {

@@ -1,7 +1,9 @@
 //! The manual page, in roff, from the tables of flags and commands.
 
 use crate::commands::{CHAPTERS, COMMANDS};
-use crate::flags::{At, FLAGS, Flag};
+use thalweg_verbs::{At, Row};
+
+use crate::flags::flags;
 
 /// The whole page.
 pub(crate) fn page() -> String {
@@ -13,12 +15,12 @@ pub(crate) fn page() -> String {
     for info in COMMANDS {
         page += &format!(".SS {}\n{}", escaped(info.name), synopsis(info.name, info.synopsis));
         page += &format!(".PP\n{}", paragraphs(info.doc, ".PP"));
-        for flag in FLAGS.iter().filter(|flag| flag.at != At::Everywhere && flag.is_of(info.command)) {
+        for flag in flags().filter(|flag| flag.at != At::Everywhere && flag.is_of(info.command)) {
             page += &flag_item(flag);
         }
     }
     page += ".SH FLAGS OF ALL COMMANDS\n";
-    for flag in FLAGS.iter().filter(|flag| flag.at == At::Everywhere) {
+    for flag in flags().filter(|flag| flag.at == At::Everywhere) {
         page += &flag_item(flag);
     }
     for (title, chapter) in CHAPTERS {
@@ -35,7 +37,7 @@ fn synopsis(name: &str, follows: &str) -> String {
     format!("\\fBthalweg {}\\fR {}\n", escaped(name), escaped(follows)).replace("\\fR \n", "\\fR\n")
 }
 
-fn flag_item(flag: &Flag) -> String {
+fn flag_item(flag: &Row) -> String {
     let short = flag.short.map(|letter| format!("\\fB\\-{letter}\\fR, ")).unwrap_or_default();
     let value = flag.value_name().map(|name| format!(" \\fI{}\\fR", escaped(name))).unwrap_or_default();
     format!(".TP\n{short}\\fB\\-\\-{}\\fR{value}\n{}", escaped(flag.long), paragraphs(flag.doc, ".IP"))
@@ -67,7 +69,7 @@ mod tests {
         for info in COMMANDS {
             assert!(page.contains(&format!("\n.SS {}\n", info.name)), "{}", info.name);
         }
-        for flag in FLAGS {
+        for flag in flags() {
             let places = match flag.at {
                 At::Everywhere => 1,
                 At::Commands(commands) => commands.len(),

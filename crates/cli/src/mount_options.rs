@@ -8,8 +8,8 @@ use std::ffi::OsStr;
 use thalweg::mount::KernelFlags;
 use thalweg::volume::Hint;
 
-use crate::suggest::nearest;
-use crate::values;
+use thalweg_verbs::nearest;
+use thalweg_verbs::values;
 
 /// The options of a volume.
 const OWN: [&str; 2] = ["cache", "hint"];

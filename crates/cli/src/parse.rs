@@ -7,15 +7,12 @@ use std::ffi::{OsStr, OsString};
 
 use lexopt::Arg;
 
-use crate::commands::{COMMANDS, Command};
-use crate::flags::{FLAGS, Flag, Value};
-use crate::reserved::{OF_RSYNC, RESERVED, Reserved};
-use crate::suggest::nearest;
-use crate::typed::{Help, TypedArgs};
+use thalweg_verbs::{Ask, At, Row, Usage, Value, nearest};
 
-/// An error in the arguments, as one line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Usage(pub(crate) String);
+use crate::commands::{COMMANDS, Command, info};
+use crate::flags::{flags, set};
+use crate::reserved::{OF_RSYNC, RESERVED, Reserved};
+use crate::typed::{Help, TypedArgs};
 
 /// A flag as typed.
 #[derive(Debug, Clone)]
@@ -52,7 +49,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<TypedArg
         if let Name::Short(letter @ ('h' | 'V')) = name {
             asked = Some(letter);
         }
-        let flag = find(&name, args.command)?;
+        let flag = find(&name, args.ask.command)?;
         let value = match flag.value_name() {
             None => OsString::new(),
             Some(value_name) => {
@@ -62,7 +59,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<TypedArg
         if let (Value::File(of) | Value::Dir(of), true) = (flag.value, value.is_empty()) {
             return Err(Usage(format!("{name}: the name is empty; write {name} {of}")));
         }
-        (flag.set)(&mut args, &value).map_err(|why| Usage(format!("{name}: {why}")))?;
+        set(flag, &mut args, &value).map_err(|why| Usage(format!("{name}: {why}")))?;
         if matches!(name, Name::Short('h')) {
             args.help = Some(Help::Short);
         }
@@ -76,17 +73,17 @@ fn sorted_by(asked: Option<char>, args: &TypedArgs) -> Option<Usage> {
         'h' => ('h', "human-numeric-sort", "--help explains sort"),
         letter => (letter, "version-sort", "--version prints the version"),
     };
-    let is_order = args.command == Some(Command::Sort) && !args.words.is_empty();
+    let is_order = args.ask.command == Some(Command::Sort) && !args.ask.words.is_empty();
     let row = RESERVED.iter().find(|row| row.long == long).filter(|_| is_order)?;
     Some(Usage(format!("-{letter} is reserved for what it means to GNU sort; {}; {today}", row.today)))
 }
 
 /// The first argument that is not a flag is the command; the others belong to the command.
 fn take_word(args: &mut TypedArgs, word: OsString) -> Result<(), Usage> {
-    if args.command.is_some() {
-        args.words.push(word);
+    if args.ask.command.is_some() {
+        args.ask.words.push(word);
     } else {
-        args.command = Some(command_named(&word)?);
+        args.ask = Ask::new(command_named(&word)?);
     }
     Ok(())
 }
@@ -94,7 +91,8 @@ fn take_word(args: &mut TypedArgs, word: OsString) -> Result<(), Usage> {
 /// The command with this name; the error suggests the nearest one.
 pub(crate) fn command_named(word: &OsStr) -> Result<Command, Usage> {
     let typed = word.to_string_lossy();
-    Command::named(&typed).ok_or_else(|| {
+    let found = COMMANDS.iter().find(|info| info.name == typed).map(|info| info.command);
+    found.ok_or_else(|| {
         let names: Vec<&str> = COMMANDS.iter().map(|info| info.name).collect();
         let hint = match nearest(&typed, names.iter().copied()) {
             Some(name) => format!("did you mean {name}?"),
@@ -105,16 +103,16 @@ pub(crate) fn command_named(word: &OsStr) -> Result<Command, Usage> {
 }
 
 /// The flag's row, if the flag is allowed here.
-fn find(name: &Name, command: Option<Command>) -> Result<&'static Flag, Usage> {
-    let is_it = |flag: &&Flag| match name {
+fn find(name: &Name, command: Option<Command>) -> Result<&'static Row, Usage> {
+    let is_it = |flag: &&Row| match name {
         Name::Short(letter) => flag.short == Some(*letter),
         Name::Long(long) => flag.long == long,
     };
-    let may_stand = |flag: &&Flag| match command {
+    let may_stand = |flag: &&Row| match command {
         Some(command) => flag.is_of(command),
-        None => flag.at == crate::flags::At::Everywhere,
+        None => flag.at == At::Everywhere,
     };
-    let found = FLAGS.iter().find(is_it);
+    let found = flags().find(is_it);
     match found {
         Some(flag) if may_stand(&flag) => Ok(flag),
         // A flag of another command is said to be that, also if GNU sort has it.
@@ -124,7 +122,7 @@ fn find(name: &Name, command: Option<Command>) -> Result<&'static Flag, Usage> {
             .or_else(|| reserved(name, command))
             .or_else(|| found.map(|flag| misplaced(flag, name, command)))
             .unwrap_or_else(|| {
-                let names = FLAGS.iter().filter(may_stand).map(|flag| flag.long);
+                let names = flags().filter(may_stand).map(|flag| flag.long);
                 unknown(name, command, names)
             })),
     }
@@ -153,11 +151,11 @@ fn reserved(name: &Name, command: Option<Command>) -> Option<Usage> {
     Some(Usage(format!("{name} is reserved for what it means to GNU sort; {}", row.today)))
 }
 
-fn misplaced(flag: &Flag, name: &Name, command: Option<Command>) -> Usage {
+fn misplaced(flag: &Row, name: &Name, command: Option<Command>) -> Usage {
     let owners = COMMANDS.iter().filter(|info| flag.is_of(info.command)).map(|info| info.name);
     let owners = owners.collect::<Vec<_>>().join(", ");
     Usage(match command {
-        Some(command) => format!("{name} is a flag of {owners}, not of {}", command.info().name),
+        Some(command) => format!("{name} is a flag of {owners}, not of {}", info(command).name),
         None => format!("{name} comes after its command, which may be {owners}"),
     })
 }
@@ -167,7 +165,7 @@ fn unknown(name: &Name, command: Option<Command>, names: impl Iterator<Item = &'
         Name::Short(_) => None,
         Name::Long(long) => nearest(long, names),
     };
-    let shown = command.map(|command| format!(" {}", command.info().name)).unwrap_or_default();
+    let shown = command.map(|command| format!(" {}", info(command).name)).unwrap_or_default();
     Usage(match near {
         Some(near) => format!("unknown flag {name}; did you mean --{near}?"),
         None => format!("unknown flag {name}; thalweg{shown} -h lists those there are"),
@@ -189,7 +187,7 @@ pub(crate) fn nothing_left(words: &[OsString], command: Command) -> Result<(), U
     match words.first() {
         None => Ok(()),
         Some(word) => {
-            let name = command.info().name;
+            let name = info(command).name;
             Err(Usage(format!("'{}' is one word too many for {name}", word.to_string_lossy())))
         }
     }

@@ -5,7 +5,7 @@ use std::io::Result;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::parse::Usage;
+use thalweg_verbs::Usage;
 
 /// The build of this program: 16 hexadecimal digits, which differ if the sources do.
 pub(crate) const BUILD: &str = env!("THALWEG_BUILD");

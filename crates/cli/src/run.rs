@@ -10,7 +10,9 @@ use thalweg_io::host::{self, Hooks};
 use crate::bar::Shown;
 use crate::failure::{COULD_NOT, DONE, Failure, LEFT_OUT, WRONG, noted};
 use crate::interpret::{Job, Request, Show, interpret};
-use crate::parse::{Usage, parse};
+use thalweg_verbs::Usage;
+
+use crate::parse::parse;
 use crate::print::{complain, report, tell};
 use crate::{cluster_tables, mounts, nodes, show, signals, tables, volumes};
 

@@ -13,6 +13,9 @@ pub enum AskedOfCluster {
     /// This verb was given an option to resume, to skip proofs or to choose the I/O back end.
     #[error("a {0} on the nodes of a cluster cannot resume, go without proofs or choose its I/O back end")]
     Options(&'static str),
+    /// A job has options that this node does not know: their names.
+    #[error("this node is older than the client and does not know {0}; upgrade it, or leave that out")]
+    NotKnown(String),
     /// A check was given an option to merge summaries or to choose the I/O back end.
     #[error("a check on the nodes of a cluster cannot merge summaries or choose its I/O back end")]
     CheckOptions,

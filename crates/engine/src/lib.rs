@@ -28,11 +28,15 @@ pub use calibrate::{probe_cores, probe_disk};
 pub use endpoint::{BadEndpoint, Endpoint, SshHost, TablePart};
 pub use error::{Error, Missed, Result};
 pub use job_fault::{AskedOfCluster, JobFault};
-pub use options::{CheckOptions, GenOptions, IoChoice, PumpOptions, RightSide, SorterOptions, WorkOptions};
+pub use options::{
+    CheckOptions, GenOptions, PumpOptions, RightSide, SorterOptions, WorkOptions, check_options,
+};
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};
 // What options and results are made of.
-pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt, Work};
+pub use thalweg_api::{
+    IoChoice, JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt, Work,
+};
 pub use thalweg_base::units::Size;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};

@@ -234,6 +234,7 @@ pub fn predict(facts: &Facts) -> ClusterPlan {
     ];
     let slowest = stages.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there are stages");
     ClusterPlan {
+        asked: Vec::new(),
         rates_from: facts.rates_from,
         input_bytes: read,
         record_bytes: facts.record_bytes,

@@ -30,7 +30,7 @@ use thalweg_wire::{Cancel, Client, Link, LinkError, Outgoing, Streams, What, mes
 
 use crate::client::{BLOCK_BYTES, Cluster};
 use crate::error::{SIGTERM, said_by};
-use crate::job_options::{matching, part_of, path_of, word_of, word_of_end};
+use crate::job_options::{matching, path_of, word_of, word_of_end};
 use crate::local::Local;
 use crate::node::Node;
 use crate::volumes::{self, endpoint_of};
@@ -193,9 +193,8 @@ fn pieces(
     let share = |inputs: &[String], shared: Option<SharedFiles>| CheckShare {
         inputs: inputs.to_vec(),
         shared,
-        record: check.layout.words().0,
-        prefixed: check.layout.words().1,
-        keys: check.keys.iter().map(|part| (part.offset, part.length, part.descending)).collect(),
+        layout: check.layout.form(),
+        keys: check.keys.clone(),
     };
     let (mut words, mut tables) = (Vec::new(), Vec::new());
     for input in &check.inputs {
@@ -329,8 +328,8 @@ fn options_of(node: &dyn Node, request: &CheckShare) -> Result<(CheckOptions, Op
     };
     let options = CheckOptions {
         inputs,
-        layout: Layout::of_words(request.record, request.prefixed),
-        keys: request.keys.iter().map(part_of).collect(),
+        layout: Layout::of(&request.layout),
+        keys: request.keys.clone(),
         header: 0,
         summary: None,
         merge: false,

@@ -13,8 +13,6 @@ use thalweg_engine::{KeyPart, Layout};
 use thalweg_record::{Key, StretchCheck, unpack_sample};
 use thalweg_wire::message::take;
 
-use crate::job_options::part_of;
-
 /// The most bytes after a message that are read here.
 const KEYS_BYTES: usize = 1 << 16;
 
@@ -75,15 +73,12 @@ fn is_understood(text: &str) {
 
 /// What is done with a request before anything is opened.
 fn looks_at(request: &JobRequest) {
-    let (record, prefixed, keys) = match request {
-        JobRequest::Sort(job) | JobRequest::Coordinate(job) => {
-            (job.ask.record, job.ask.prefixed, &job.ask.keys)
-        }
-        JobRequest::Check(check) => (check.record, check.prefixed, &check.keys),
+    let (layout, keys) = match request {
+        JobRequest::Sort(job) | JobRequest::Coordinate(job) => (&job.ask.spec.layout, &job.ask.spec.keys),
+        JobRequest::Check(check) => (&check.layout, &check.keys),
         _ => return,
     };
-    let keys: Vec<KeyPart> = keys.iter().map(part_of).collect();
-    if let Err(why) = Key::new(Layout::of_words(record, prefixed), &keys) {
+    if let Err(why) = Key::new(Layout::of(layout), keys) {
         assert_eq!(why.to_string().lines().count(), 1);
     }
 }

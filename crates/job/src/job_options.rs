@@ -5,15 +5,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use thalweg_api::{JobAttempt, JobOptions, JobSpec, JoinSpec, KeyBound, LostRange, Work};
+use thalweg_api::{IoChoice, JobAttempt, JobOptions, JobSpec, KeyBound, LostRange, Work, WorkSpec};
+use thalweg_base::escape::{escaped, unescaped};
 use thalweg_engine::participant::{KeyRange, ParticipantOptions};
 use thalweg_engine::{
-    Asked, AskedOfCluster, Endpoint, Error, IoChoice, JobFault, KeyPart, Layout, Result, RightSide, Size,
-    WorkOptions,
+    Asked, AskedOfCluster, Endpoint, Error, JobFault, Layout, Result, Size, WorkOptions, check_options,
 };
 use thalweg_io::Action;
 use thalweg_record::SplitPoint;
-use thalweg_transfer::{escaped, unescaped};
 
 use crate::client_served::CLIENT;
 use crate::node::Node;
@@ -31,21 +30,17 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 
 /// The options of a client as a request that means the same on every host. The places of its volumes are added later.
 pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
-    let WorkOptions { work, output, right, .. } = options;
+    let WorkOptions { work, output, .. } = options;
     let verb = work.verb();
-    if options.header > 0 {
-        return Err(Asked::HeaderOnNodes.into());
-    }
-    if options.resume || !options.proof || options.io != IoChoice::Auto {
-        return Err(AskedOfCluster::Options(verb).into());
-    }
-    options.check()?;
-    let inputs = || options.inputs.iter().chain(right.iter().flat_map(|right| &right.inputs));
-    if inputs().next().is_none() {
+    check_is_for_nodes(options)?;
+    check_options(options)?;
+    if options.all_inputs().next().is_none() {
         return Err(AskedOfCluster::NoInput(verb).into());
     }
-    let all_or_none = |named: fn(&Endpoint) -> bool, prefix| match (inputs().any(named), inputs().all(named))
-    {
+    let all_or_none = |named: fn(&Endpoint) -> bool, prefix| match (
+        options.all_inputs().any(named),
+        options.all_inputs().all(named),
+    ) {
         (true, false) => Err(AskedOfCluster::SomeInputs(prefix)),
         (_, all) => Ok(all),
     };
@@ -57,37 +52,31 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<JobOptions> {
     if lent_output && matches!(work, Work::Partition { .. }) {
         return Err(AskedOfCluster::ClientParts.into());
     }
-    let (memory_bytes, memory_percent) = match options.memory {
-        Some(Size::Percent(percent)) => (None, Some(percent)),
-        Some(Size::Bytes(bytes)) => (Some(bytes), None),
-        None => (None, None),
-    };
-    let scratch_limit = match options.scratch_limit {
-        Some(Size::Percent(_)) => return Err(AskedOfCluster::ScratchPercent.into()),
-        Some(Size::Bytes(bytes)) => Some(bytes),
-        None => None,
-    };
+    if let Some(Size::Percent(_)) = options.scratch_limit {
+        return Err(AskedOfCluster::ScratchPercent.into());
+    }
     Ok(JobOptions {
-        work: *work,
-        inputs: options.inputs.iter().map(word_of_input).collect::<Result<_>>()?,
+        spec: options.try_map(word_of_input, word_of_end, |layout| layout.form())?,
         own_inputs,
         lent_inputs,
-        output: word_of_end(output)?,
         own_output: matches!(output, Endpoint::Nodes(_)),
         lent_output,
-        record: options.layout.words().0,
-        prefixed: options.layout.words().1,
-        keys: words_of(&options.keys),
-        unique: options.unique,
-        memory_bytes,
-        memory_percent,
-        scratch: options.scratch.iter().map(|path| word_of(path)).collect(),
-        scratch_limit,
-        threads: options.threads,
-        equal: options.equal_shares,
-        join: right.as_ref().map(join_ask).transpose()?,
         volumes: Vec::new(),
     })
+}
+
+/// Fails if an option is set that work on nodes does not have, or that this program does not know.
+fn check_is_for_nodes<E, L>(spec: &WorkSpec<E, L>) -> Result<()> {
+    if spec.header > 0 {
+        return Err(Asked::HeaderOnNodes.into());
+    }
+    if spec.resume || spec.no_proof || spec.io != IoChoice::Auto {
+        return Err(AskedOfCluster::Options(spec.work.verb()).into());
+    }
+    match spec.not_known() {
+        names if names.is_empty() => Ok(()),
+        names => Err(AskedOfCluster::NotKnown(names).into()),
+    }
 }
 
 /// An input of the work as text.
@@ -118,39 +107,11 @@ pub(crate) fn word_of_end(end: &Endpoint) -> Result<String> {
     }
 }
 
-fn join_ask(right: &RightSide) -> Result<JoinSpec> {
-    Ok(JoinSpec {
-        inputs: right.inputs.iter().map(word_of_input).collect::<Result<_>>()?,
-        record: right.layout.words().0,
-        prefixed: right.layout.words().1,
-        keys: words_of(&right.keys),
-        kind: right.kind,
-        between: right.between.clone(),
-    })
-}
-
-fn words_of(keys: &[KeyPart]) -> Vec<(u32, u32, bool)> {
-    keys.iter().map(|part| (part.offset, part.length, part.descending)).collect()
-}
-
 /// The request as options, with the paths as they are in the request.
 pub(crate) fn options_of(ask: &JobOptions) -> Result<WorkOptions> {
-    let paths = |words: &[String]| words.iter().map(|word| path_of(word)).collect::<Result<Vec<PathBuf>>>();
-    let inputs = paths(&ask.inputs)?.into_iter().map(Endpoint::Path).collect();
-    Ok(WorkOptions {
-        keys: ask.keys.iter().map(part_of).collect(),
-        memory: ask.memory_percent.map(Size::Percent).or(ask.memory_bytes.map(Size::Bytes)),
-        scratch: paths(&ask.scratch)?,
-        scratch_limit: ask.scratch_limit.map(Size::Bytes),
-        threads: ask.threads,
-        unique: ask.unique,
-        ..WorkOptions::new(
-            ask.work,
-            inputs,
-            Endpoint::Path(path_of(&ask.output)?),
-            Layout::of_words(ask.record, ask.prefixed),
-        )
-    })
+    check_is_for_nodes(&ask.spec)?;
+    let path = |word: &String| path_of(word).map(Endpoint::Path);
+    ask.spec.try_map(path, path, Layout::of)
 }
 
 /// The options of this host's participant, with the job's paths and patterns resolved on this host.
@@ -159,14 +120,20 @@ pub(crate) fn share_of(node: &dyn Node, job: &JobSpec, attempt: &JobAttempt) -> 
     let ask = &job.ask;
     let mut sort = options_of(ask)?;
     if ask.own_inputs {
-        sort.inputs = matching(node, &ask.inputs)?.into_iter().map(Endpoint::Path).collect();
+        let own = |words: &[String]| -> Result<Vec<Endpoint>> {
+            Ok(matching(node, words)?.into_iter().map(Endpoint::Path).collect())
+        };
+        sort.inputs = own(&ask.spec.inputs)?;
+        if let (Some(right), Some(asked)) = (&mut sort.right, &ask.spec.right) {
+            right.inputs = own(&asked.inputs)?;
+        }
     }
     if ask.own_output {
         let width = (attempt.hosts.len() - 1).to_string().len();
         let number = format!("{:0width$}", attempt.index);
-        let name = match ask.work {
-            Work::Partition { .. } => ask.output.clone(),
-            _ => ask.output.replace("{}", &number),
+        let name = match ask.spec.work {
+            Work::Partition { .. } => ask.spec.output.clone(),
+            _ => ask.spec.output.replace("{}", &number),
         };
         sort.output = Endpoint::Path(here(path_of(&name)?));
     }
@@ -175,20 +142,6 @@ pub(crate) fn share_of(node: &dyn Node, job: &JobSpec, attempt: &JobAttempt) -> 
         sort.scratch.push(PathBuf::new());
     }
     sort.scratch = sort.scratch.into_iter().map(here).collect();
-    let right = |right: &JoinSpec| -> Result<RightSide> {
-        let inputs = match ask.own_inputs {
-            true => matching(node, &right.inputs)?,
-            false => right.inputs.iter().map(|word| path_of(word)).collect::<Result<_>>()?,
-        };
-        Ok(RightSide {
-            inputs: inputs.into_iter().map(Endpoint::Path).collect(),
-            layout: Layout::of_words(right.record, right.prefixed),
-            keys: right.keys.iter().map(part_of).collect(),
-            kind: right.kind,
-            between: right.between.clone(),
-        })
-    };
-    sort.right = ask.join.as_ref().map(right).transpose()?;
     Ok(ParticipantOptions {
         sort,
         node: (attempt.index, attempt.hosts.len()),
@@ -224,15 +177,9 @@ pub(crate) fn number_of(job: &str, attempt: u32) -> u64 {
     random.wrapping_add(u64::from(attempt))
 }
 
-/// A part of a key, from its form in messages: offset, length, and whether it is descending.
-pub(crate) fn part_of(&(offset, length, descending): &(u32, u32, bool)) -> KeyPart {
-    KeyPart { offset, length, descending }
-}
-
 /// The inputs of both sides: paths that are the same on every host, or patterns if each node has its own inputs.
 pub(crate) fn inputs_of(ask: &JobOptions) -> Result<Vec<PathBuf>> {
-    let right = ask.join.iter().flat_map(|right| &right.inputs);
-    ask.inputs.iter().chain(right).map(|word| path_of(word)).collect()
+    ask.spec.all_inputs().map(|word| path_of(word)).collect()
 }
 
 /// The node's own files that match the patterns, in the order of the patterns and, for each, of the names.
@@ -263,39 +210,4 @@ fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
         return Err(AskedOfCluster::NoMatch(named()).into());
     }
     Ok(found)
-}
-
-/// The command line of the job, for lists of jobs.
-pub(crate) fn typed(ask: &JobOptions) -> Vec<String> {
-    let own = |own: bool, word: &String| if own { format!("nodes:{word}") } else { word.clone() };
-    let mut words = vec![ask.work.verb().to_string()];
-    words.extend(ask.inputs.iter().map(|word| own(ask.own_inputs, word)));
-    words.extend(ask.join.iter().flat_map(|right| &right.inputs).map(|word| own(ask.own_inputs, word)));
-    words.extend(["-o".to_string(), own(ask.own_output, &ask.output)]);
-    let records = |flags: [&str; 2], record: Option<u32>, keys: &[(u32, u32, bool)]| {
-        let record = record.map(|bytes| [flags[0].to_string(), bytes.to_string()]);
-        let keys = keys.iter().map(|(offset, length, descending)| {
-            let down = if *descending { ":desc" } else { "" };
-            [flags[1].to_string(), format!("{offset}:{length}{down}")]
-        });
-        record.into_iter().chain(keys).flatten().collect::<Vec<String>>()
-    };
-    words.extend(ask.prefixed.then(|| "--prefixed".to_string()));
-    words.extend(records(["--record", "--by"], ask.record, &ask.keys));
-    if let Some(right) = &ask.join {
-        words.extend(records(["--right-record", "--right-by"], right.record, &right.keys));
-        words.extend(["--type", right.kind.name()].map(String::from));
-    }
-    if ask.unique {
-        words.push("--unique".to_string());
-    }
-    match ask.work {
-        Work::Sort | Work::Merge | Work::Join => {}
-        Work::Shuffle(seed) => words.extend(["--seed".to_string(), seed.to_string()]),
-        Work::Partition { pick, parts, split_keys } => {
-            words.extend(["--parts", &parts.to_string(), "--pick", pick.name()].map(String::from));
-            words.extend(split_keys.then(|| "--split-keys".to_string()));
-        }
-    }
-    words
 }

@@ -13,7 +13,6 @@ use thalweg_api::{AttemptEnd, ExecEnd, ExecRequest, JobReport, JobSpec, JobState
 use thalweg_base::clock::{Stopwatch, wall_seconds};
 
 use crate::error::{Refused, SHUTTING_DOWN};
-use crate::job_options::typed;
 
 /// The most jobs that run at once.
 pub const RUNNING_MAX: usize = 256;
@@ -235,7 +234,7 @@ impl Jobs {
     fn begin_sort_in(&self, table: &mut Table, request: &JobSpec, host: &str) -> Result<Arc<Job>, Refused> {
         let command = ExecRequest {
             job: request.job.clone(),
-            command: typed(&request.ask),
+            command: request.ask.words(),
             env: Vec::new(),
             stdin: false,
             detach: request.coordinator.is_some(),

@@ -267,7 +267,7 @@ impl Session<'_> {
             inbox: self.inbox,
             watch: Stopwatch::start(),
             own: self.request.ask.writes_own(),
-            last_stage: self.request.ask.work.last_stage(),
+            last_stage: self.request.ask.spec.work.last_stage(),
             ends: AtomicBool::new(false),
             stoppers: Mutex::default(),
             crossed_seconds: Mutex::new(None),
@@ -398,7 +398,7 @@ impl Session<'_> {
         if inputs_of(ask)?.first().is_some_and(|path| is_table(path)) {
             lent.inputs = Some(Arc::new(TableFiles::new(self.local.node.tables()?)));
         }
-        if let Some(volume) = volumes.of(&path_of(&ask.output)?) {
+        if let Some(volume) = volumes.of(&path_of(&ask.spec.output)?) {
             lent.files = Some(Arc::new(volume));
         }
         if !ask.lends() {
@@ -409,7 +409,7 @@ impl Session<'_> {
             lent.inputs = Some(Arc::new(ClientInputs::new(&client, inputs_of(ask)?)));
         }
         if ask.lent_output && lent.files.is_none() {
-            lent.output = Some(client_output(&client, &path_of(&ask.output)?, attempt.number()));
+            lent.output = Some(client_output(&client, &path_of(&ask.spec.output)?, attempt.number()));
         }
         Ok(lent)
     }

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{JobAttempt, JobOptions, JobSpec};
+use thalweg_api::{JobAttempt, JobSpec};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::begin_work;
-use thalweg_engine::{Error, Missed, Result};
+use thalweg_engine::{Error, Missed, Result, Size};
 use thalweg_io::host;
 use thalweg_wire::{Link, Streams};
 
@@ -89,11 +89,12 @@ impl Participations {
         }
         // The resident memory of sorts that run at the same time is measured together.
         if table.is_empty() {
-            let JobOptions { memory_bytes, memory_percent, .. } = ask;
-            let kept_bytes =
-                if memory_bytes.is_some_and(|bytes| bytes < KEEPS_FROM_BYTES) { 0 } else { KEPT_BYTES };
-            // The bits of a percentage are never equal to an amount of memory.
-            let memory = memory_bytes.unwrap_or(memory_percent.unwrap_or(0.0).to_bits());
+            let (memory, kept_bytes) = match ask.spec.memory {
+                Some(Size::Bytes(bytes)) => (bytes, if bytes < KEEPS_FROM_BYTES { 0 } else { KEPT_BYTES }),
+                // The bits of a percentage are never equal to an amount of memory.
+                Some(Size::Percent(percent)) => (percent.to_bits(), KEPT_BYTES),
+                None => (0, KEPT_BYTES),
+            };
             begin_work(memory, kept_bytes);
             host::reset_peak();
         }

@@ -41,7 +41,7 @@ pub(crate) fn kept(ask: &JobOptions, hosts: (&[String], &[String]), found: &Foun
 
 /// The plan of a sort with the shares that it will have: the best ones if the nodes keep rates, else equal ones.
 pub(crate) fn shared(ask: &JobOptions, facts: Facts) -> ClusterPlan {
-    let equal = ask.equal || facts.rates_from != RatesFrom::Probe;
+    let equal = ask.spec.equal || facts.rates_from != RatesFrom::Probe;
     model::predict(&if equal { facts } else { model::best(facts, ask.own_inputs) })
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn facts(
     });
     Facts {
         nodes: nodes.collect(),
-        record_bytes: ask.record.unwrap_or(LINE_BYTES),
+        record_bytes: ask.spec.layout.record.unwrap_or(LINE_BYTES),
         trunk_bytes_per_second: rates.iter().find_map(|rates| rates.trunk_bytes_per_second),
         rates_from,
     }

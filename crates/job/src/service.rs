@@ -10,7 +10,7 @@ use thalweg_wire::{Entry, Host, Metric, Peer, Route, Service, Streams};
 use crate::agreement;
 use crate::jobs::{Jobs, begun};
 use crate::local::Local;
-use crate::{check, job_options, participant, probe, routes, settle, successor};
+use crate::{check, participant, probe, routes, settle, successor};
 
 /// The service of jobs on a node.
 pub struct JobService {
@@ -53,7 +53,7 @@ impl Service for JobService {
         };
         match request {
             JobRequest::Sort(request) => {
-                let entry = peer.entry("job", &job_options::typed(&request.ask)).of_job(&request.job);
+                let entry = peer.entry("job", &request.ask.words()).of_job(&request.job);
                 entry.spawn("sort", move |entry| {
                     let id = request.job.clone();
                     participant::serve(&local, &link, request, (out, inc));
@@ -65,8 +65,7 @@ impl Service for JobService {
                 entry.ends("done");
             }),
             JobRequest::Coordinate(request) => {
-                let mut entry =
-                    peer.entry("coordinate", &job_options::typed(&request.ask)).of_job(&request.job);
+                let mut entry = peer.entry("coordinate", &request.ask.words()).of_job(&request.job);
                 let begins = successor::begin(&local, request);
                 entry.ends(begins.as_ref().map_or_else(|why| format!("refused: {why}"), |()| "begun".into()));
                 out.end(to_json(&begun(begins)).as_bytes()).is_ok()

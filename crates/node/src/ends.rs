@@ -12,9 +12,10 @@ use std::time::Duration;
 use thalweg_api::{
     LeftOut, PumpItem, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, TransferRequest, from_json,
 };
+use thalweg_base::escape::{escaped, unescaped};
 use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions, ends};
 use thalweg_pump::Watch;
-use thalweg_transfer::{Error, Requested, Route, STAGE, Transport, escaped, receive, send, unescaped};
+use thalweg_transfer::{Error, Requested, Route, STAGE, Transport, receive, send};
 use thalweg_wire::{ClusterError, Link, LinkError, Streams, What, message};
 
 /// How often to check whether the caller asked to stop.

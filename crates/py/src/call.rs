@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use thalweg::nodes::{Cancel, Channel, ExecOptions};
-use thalweg::{Progress, Size, WorkOptions};
+use thalweg::{Progress, Size};
 use thalweg_api::to_json;
-use thalweg_cli::call as cli;
+use thalweg_verbs::Command;
 
+use crate::asked::{asked, cluster_meant};
 use crate::watch::{Patience, watched};
 use crate::{errors, same_process};
 
@@ -23,16 +24,20 @@ const OUTPUT_BYTES_MAX: usize = 16 << 20;
 /// Progress: the stage, its number, the number of stages, bytes done, and bytes in all.
 type Seen = (String, u64, u64, u64, u64);
 
-/// Runs a command from its arguments, and returns its object as JSON, and its last progress. Every 50 ms it calls `look`
-/// with the progress, and it calls `note` with each line to be shown at once.
+/// Does what `asked` says, and returns its object as JSON, and its last progress. Every 50 ms it calls `look` with the
+/// progress, and it calls `note` with each line to be shown at once.
 #[pyfunction]
 pub(crate) fn call(
     py: Python<'_>,
+    verb: &str,
     words: Vec<OsString>,
+    options: &Bound<'_, PyDict>,
     look: Option<Bound<'_, PyAny>>,
     note: Bound<'_, PyAny>,
 ) -> PyResult<(String, Seen)> {
     same_process(py)?;
+    let mut ask = asked(verb, options)?;
+    ask.words = words;
     let progress = Arc::new(Progress::default());
     let (sender, notes) = mpsc::channel();
     let sender = Mutex::new(sender);
@@ -41,14 +46,13 @@ pub(crate) fn call(
         let _ = sender.lock().expect("no holder panics").send(note.text.clone());
     });
     let noted = || notes.try_iter().try_for_each(|line| note.call1((line,)).map(drop));
-    let asks_hosts = words.first().is_some_and(|verb| verb == "cluster" || verb == "job")
-        || words.iter().any(|word| word.to_string_lossy().starts_with("--cluster="));
+    let asks_hosts = ask.cluster.is_some() || matches!(ask.command, Some(Command::Cluster | Command::Job));
     let patience = if asks_hosts { Patience::Second } else { Patience::End };
     let worked = Arc::clone(&progress);
     let done = watched(
         py,
         patience,
-        move || cli::call(words, &worked),
+        move || thalweg_verbs::run(ask, &worked),
         || progress.cancel(SIGINT),
         |_| {
             noted()?;
@@ -65,15 +69,10 @@ fn seen(progress: &Progress) -> Seen {
     (view.stage, view.stage_index, view.stages, view.done_bytes, view.total_bytes)
 }
 
-/// Parses the arguments of a sort.
-pub(crate) fn work_options(py: Python<'_>, words: Vec<OsString>) -> PyResult<WorkOptions> {
-    cli::work_options(words).map_err(|why| errors::of_call(py, &why))
-}
-
 /// The text that the command prints for an object.
 #[pyfunction]
 pub(crate) fn text(kind: &str, object: &str) -> Option<String> {
-    cli::text(kind, object)
+    thalweg_cli::text(kind, object)
 }
 
 /// Parses a number of bytes, with or without a unit.
@@ -104,8 +103,7 @@ pub(crate) fn exec<'py>(
     look: Option<Bound<'py, PyAny>>,
 ) -> PyResult<(String, Vec<Output<'py>>)> {
     same_process(py)?;
-    let (identity, _) =
-        cli::identity(cluster.as_deref(), identity).map_err(|why| errors::of_call(py, &why))?;
+    let (identity, _) = cluster_meant(py, cluster, identity)?;
     let timeout = timeout_seconds.map(Duration::try_from_secs_f64).transpose();
     let timeout = timeout.map_err(|why| errors::usage(py, &format!("timeout: {why}")))?;
     let options = ExecOptions { identity, on, command, env, timeout, detach, ..ExecOptions::default() };

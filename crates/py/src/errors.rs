@@ -11,12 +11,12 @@ use thalweg::nodes::{ClusterError, Error as NodeError, IdentityError};
 use thalweg::table::Error as TableError;
 use thalweg::volume::Error as VolumeError;
 use thalweg::{Asked, BadPath, Error, JobFault, TransferError};
-use thalweg_cli::call::CallError;
 use thalweg_merge::Error as MergeError;
 use thalweg_pump::InputsError;
 use thalweg_record::KeyError;
 use thalweg_river::Error as RiverError;
 use thalweg_sort::Error as SortError;
+use thalweg_verbs::{CallError, advice, in_python};
 
 /// The name of a class and the evidence for its instance.
 type Class<'py> = PyResult<(&'static str, Bound<'py, PyDict>)>;
@@ -34,14 +34,14 @@ macro_rules! class {
 
 /// The exception for an error of a verb.
 pub(crate) fn raised(py: Python<'_>, why: &Error) -> PyErr {
-    exception(py, of_verb(py, why), &why.to_string())
+    exception(py, of_verb(py, why), &format!("{why}{}", in_python(advice(why))))
 }
 
 /// The exception for a call that did not succeed.
 pub(crate) fn of_call(py: Python<'_>, why: &CallError) -> PyErr {
     match why {
-        CallError::Verb(why) => raised(py, why),
-        CallError::Node(why) => of_node(py, why),
+        CallError::Verb { why } => raised(py, why),
+        CallError::Node { why } => of_node(py, why),
         why => usage(py, &why.to_string()),
     }
 }

@@ -1,14 +1,16 @@
 //! The native half of the Python package `thalweg`.
 //!
-//! Model: a verb is called with the arguments of the command, which `thalweg_cli` parses with its table of flags, so
-//! names, defaults and endpoints are those of the command. The result is the object that `--json` prints;
-//! `python/thalweg` makes dataclasses of it. Sorters, rivers, tables and volumes are those of the facade.
+//! Model: a verb is called with its keywords, which the table of options in `thalweg_verbs` reads, so names, defaults
+//! and endpoints are those of the command. The result is the object that `--json` prints; `python/thalweg` makes
+//! dataclasses of it. Sorters, rivers, tables and volumes are those of the facade. Only the wheel's own command, and the
+//! text of results, come from `thalweg_cli`.
 //! Invariant: no call keeps the interpreter's lock while it works or waits. Each ends within a second of Ctrl-C, except
 //! that a request of an open table or volume waits for its answer, at most 10 s.
 //! Invariant: after a fork nothing here works in the child of a process that has used it, because the child does not have
 //! the threads of the parent. What the child inherits is not dropped there either: see [`Own`].
 //! Non-goals: mechanisms of its own.
 
+mod asked;
 mod buffer;
 mod call;
 mod errors;

@@ -1,19 +1,18 @@
 //! The inlets and outlets of a river, for threads of a Python program.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard};
 use std::vec::IntoIter;
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use thalweg::{Batch, Block, Layout, Partitioner, River, Sink, Source};
 use thalweg_record::Key;
 
+use crate::asked::asked_of_records;
 use crate::buffer::{Bytes, each_record};
-use crate::call::work_options;
 use crate::{Own, errors, is_forked, same_process};
 
 thread_local! {
@@ -36,21 +35,21 @@ const FULL: &str = "the river is full, and this program has no other thread that
 const EMPTY: &str = "nothing more has been put, and this program has no other thread that could put it: finish all \
                      inlets before you take, or put in another thread";
 
-/// All inlets and outlets of a new river: `words` give the layout and the key of records, as for a sort; `pick` is a
+/// All inlets and outlets of a new river: `options` are keywords of a sort that give the layout and the key of records; `pick` is a
 /// name or a function from a list of records to a list of outlets.
 #[pyfunction]
 pub(crate) fn river(
     py: Python<'_>,
-    words: Vec<OsString>,
+    options: &Bound<'_, PyDict>,
     inlets: usize,
     outlets: usize,
     pick: Bound<'_, PyAny>,
 ) -> PyResult<(Vec<Inlet>, Vec<Outlet>)> {
     same_process(py)?;
-    let asked = work_options(py, words)?;
-    let key = Key::new(asked.layout, &asked.keys).map_err(|why| errors::raised(py, &why.into()))?;
+    let (layout, keys, _) = asked_of_records(options)?;
+    let key = Key::new(layout, &keys).map_err(|why| errors::raised(py, &why.into()))?;
     let by_function = pick.is_callable().then(|| pick.clone().unbind());
-    let builder = River::builder().inlets(inlets).outlets(outlets).records(asked.layout, key);
+    let builder = River::builder().inlets(inlets).outlets(outlets).records(layout, key);
     // With one lane for each outlet, what is put waits together until it fills a batch, so how much there is room for
     // depends on bytes and not on how records are distributed.
     let builder = builder.lanes(outlets);
@@ -74,7 +73,7 @@ pub(crate) fn river(
     let inlet = |mut inner: thalweg::Inlet| {
         inner.look_while_waiting(|| goes_on(FULL));
         let pick = by_function.as_ref().map(|pick| Picked { pick: pick.clone_ref(py), carry: Vec::new() });
-        Inlet(Own::new(Mutex::new(Some(Put { inner, layout: asked.layout, pick }))))
+        Inlet(Own::new(Mutex::new(Some(Put { inner, layout, pick }))))
     };
     let outlets = river.outlets.into_iter().map(|mut outlet| {
         outlet.look_while_waiting(|| goes_on(EMPTY));

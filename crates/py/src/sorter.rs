@@ -5,12 +5,12 @@ use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBytes, PyMemoryView};
+use pyo3::types::{PyBytes, PyDict, PyMemoryView};
 use thalweg::{Block, KeyPart, Layout, SorterOptions, Source};
 use thalweg_api::to_json;
 
+use crate::asked::asked_of_records;
 use crate::buffer::{Bytes, Lent, Memory, each_record};
-use crate::call::work_options;
 use crate::numbers::Number;
 use crate::watch::LOOK_EVERY;
 use crate::{Own, errors, is_forked, same_process};
@@ -29,27 +29,26 @@ pub(crate) struct Sorter {
 
 #[pymethods]
 impl Sorter {
-    /// A sorter with the arguments of a sort.
+    /// A sorter with the keywords of a sort.
     #[new]
-    fn new(py: Python<'_>, words: Vec<std::ffi::OsString>) -> PyResult<Sorter> {
+    fn new(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Sorter> {
         same_process(py)?;
-        let asked = work_options(py, words)?;
-        let layout = asked.layout;
+        let (layout, keys, asked) = asked_of_records(options)?;
         let part = |part: &KeyPart| part.offset as usize..part.offset as usize + part.length as usize;
-        let key = match &asked.keys[..] {
+        let key = match &keys[..] {
             [] => std::iter::once(0..usize::MAX).collect(),
             parts => parts.iter().map(part).collect(),
         };
         let options = SorterOptions {
             layout,
-            keys: asked.keys,
+            keys,
             memory: asked.memory,
             scratch: asked.scratch,
             scratch_limit: asked.scratch_limit,
             threads: asked.threads,
             unique: asked.unique,
             io: asked.io,
-            proof: asked.proof,
+            proof: !asked.no_proof,
         };
         let made = py.detach(|| thalweg::Sorter::new(&options));
         let inner = made.map_err(|why| errors::raised(py, &why))?;

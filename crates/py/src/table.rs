@@ -7,8 +7,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use thalweg::table::{ClusterOptions, Condition, Error, Interval, Result, Tables, Variant};
-use thalweg_cli::call as cli;
 
+use crate::asked::cluster_meant;
 use crate::buffer::Bytes;
 use crate::watch::requested;
 use crate::{Own, errors, same_process};
@@ -63,7 +63,7 @@ impl Table {
     ) -> PyResult<Table> {
         same_process(py)?;
         let options = ClusterOptions { variant: self::variant(py, variant)?, ..ClusterOptions::default() };
-        let of = cli::identity(cluster.as_deref(), identity).map_err(|why| errors::of_call(py, &why))?;
+        let of = cluster_meant(py, cluster, identity)?;
         let tables = Tables::load(&of.0, of.1.as_deref());
         let tables = tables.map_err(|why| errors::of_node(py, &why.into()))?;
         let opened = requested(py, move || thalweg::Table::open_with(&tables, &name, options))?;

@@ -10,7 +10,7 @@
 //! its variants. A prefixed record includes its prefix; key offsets count from the end of the prefix. The start of a
 //! prefixed record is known only from the records before it, so one reader reads such a file from its start.
 
-use std::fmt;
+use thalweg_api::RecordForm;
 
 use crate::tags::TAG_BYTES;
 
@@ -77,18 +77,21 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The layout given as `record` bytes or as `prefixed`, as it crosses process boundaries. Neither means lines.
-    pub fn of_words(record: Option<u32>, prefixed: bool) -> Layout {
-        match record {
+    /// The layout, from its form in messages.
+    pub fn of(form: &RecordForm) -> Layout {
+        match form.record {
             Some(bytes) => Layout::Fixed(bytes),
-            None if prefixed => Layout::Prefixed,
+            None if form.prefixed => Layout::Prefixed,
             None => Layout::Lines,
         }
     }
 
-    /// The reverse of [`Layout::of_words`].
-    pub fn words(self) -> (Option<u32>, bool) {
-        (self.fixed_bytes().map(|bytes| bytes as u32), self.prefix_at().is_some())
+    /// The reverse of [`Layout::of`].
+    pub fn form(self) -> RecordForm {
+        RecordForm {
+            record: self.fixed_bytes().map(|bytes| bytes as u32),
+            prefixed: self.prefix_at().is_some(),
+        }
     }
 
     /// Bytes of a record, if all have the same length.
@@ -385,55 +388,6 @@ impl Walk {
     }
 }
 
-/// A part of a key: `offset:length`, ascending or descending. Parts are compared in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyPart {
-    /// The first byte of the part in the record.
-    pub offset: u32,
-    /// Bytes of the part, at least 1. A record that is too short has fewer.
-    pub length: u32,
-    /// Descending order.
-    pub descending: bool,
-}
-
-/// Why a key cannot be parsed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyPartError(String);
-
-impl fmt::Display for KeyPartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is not a key: write OFFSET:LENGTH, and :asc or :desc behind it if you like, as in 0:10 or 0:10:desc",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for KeyPartError {}
-
-impl std::str::FromStr for KeyPart {
-    type Err = KeyPartError;
-
-    fn from_str(text: &str) -> Result<Self, KeyPartError> {
-        let wrong = || KeyPartError(text.to_string());
-        let mut parts = text.split(':');
-        let mut number = || parts.next().and_then(|p| p.parse::<u32>().ok()).ok_or_else(wrong);
-        let (offset, length) = (number()?, number()?);
-        let descending = match parts.next() {
-            None | Some("asc") => false,
-            Some("desc") => true,
-            Some(_) => return Err(wrong()),
-        };
-        // A part longer than any record means the rest of the record.
-        let length = length.min(u32::MAX - offset);
-        if length == 0 || parts.next().is_some() {
-            return Err(wrong());
-        }
-        Ok(KeyPart { offset, length, descending })
-    }
-}
-
 /// The complete records in a piece of a file, with their offsets; and the offset of the record that continues after
 /// the piece, if known. The file has `before` bytes before the piece. If the piece does not determine where its
 /// records begin, this is guessed.
@@ -558,20 +512,5 @@ mod tests {
         assert_eq!(Layout::Prefixed.contents(&bytes[..7]), b"abc");
         assert_eq!(Layout::Prefixed.length(&bytes[..3]), None);
         assert_eq!(Layout::Prefixed.length(b"\xff\xff\xff\xff"), Some((1 << 32) + 3));
-    }
-
-    #[test]
-    fn keys_are_read() {
-        assert_eq!("0:10".parse(), Ok(KeyPart { offset: 0, length: 10, descending: false }));
-        assert_eq!("4:2:desc".parse(), Ok(KeyPart { offset: 4, length: 2, descending: true }));
-        assert_eq!("4:2:asc".parse(), Ok(KeyPart { offset: 4, length: 2, descending: false }));
-        assert!("0:4294967295:desc".parse::<KeyPart>().is_ok(), "the whole of any line");
-        assert_eq!(
-            "3:4294967295".parse(),
-            Ok(KeyPart { offset: 3, length: u32::MAX - 3, descending: false })
-        );
-        for text in ["", "1", "1:", "1:0", "a:1", "1:2:up", "1:2:desc:3", "4294967295:1"] {
-            assert!(text.parse::<KeyPart>().is_err(), "{text}");
-        }
     }
 }

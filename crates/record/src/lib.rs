@@ -28,7 +28,7 @@ pub use check::{StretchCheck, is_benchmark};
 pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};
 pub use in_place::InPlace;
 pub use key::{Key, KeyError, WINDOW_BYTES, common_prefix};
-pub use layout::{KeyPart, KeyPartError, Layout, Walk, records_in};
+pub use layout::{Layout, Walk, records_in};
 pub use newlines::{Newlines, newlines};
 pub use packed::{pack_sample, unpack_sample};
 pub use proof::{
@@ -39,5 +39,6 @@ pub use split_points::{
     choose_weighted_split_points, keep_every, thin_sample,
 };
 pub use tags::{TAG_BYTES, TAG_PART, Tagger, Tags, Untagger};
+pub use thalweg_api::{KeyPart, KeyPartError};
 pub use valsort::{SUMMARY_BYTES, Summary, SummaryError};
 pub use varying_bits::VaryingBits;

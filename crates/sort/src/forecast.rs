@@ -70,6 +70,7 @@ pub fn forecast(facts: &Facts, hardware: &Hardware) -> Plan {
     let slowest = stages.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there are stages");
     let passes = 1 + u32::from(facts.excess_bytes > 0) + u32::from(facts.again_bytes > 0);
     Plan {
+        asked: Vec::new(),
         method: if passes == 1 { "in memory" } else { "distribute" }.to_string(),
         passes,
         input_bytes: facts.input_bytes,

@@ -60,15 +60,17 @@ pub mod volume;
 
 pub use table::Table;
 pub use task::{Task, TaskPlan};
-pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt, Work};
+pub use thalweg_api::{
+    IoChoice, JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt, Work,
+};
 pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
 pub use thalweg_engine::{
     Asked, AskedOfCluster, BadPath, JobFault, Needs, TooLittleMemory, doctor, generate, model,
 };
 pub use thalweg_engine::{
-    CheckOptions, Endpoint, Error, GenOptions, IoChoice, Progress, ProgressView, PumpOptions, Result,
-    RightSide, Sorted, Sorter, SorterOptions, SshHost, TablePart, WorkOptions,
+    CheckOptions, Endpoint, Error, GenOptions, Progress, ProgressView, PumpOptions, Result, RightSide,
+    Sorted, Sorter, SorterOptions, SshHost, TablePart, WorkOptions,
 };
 pub use thalweg_job::Cluster;
 pub use thalweg_node::SshOptions;

@@ -1,5 +1,6 @@
 //! Work on records: a builder, and the calls that run it here or on a cluster.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 
 use thalweg_api::{ClusterPlan, Detached, Plan, Receipt, TableLoaded, Work};
@@ -216,13 +217,33 @@ impl Task {
     /// [`Error::is_wrong`](crate::Error::is_wrong) tells wrong data from a failed operation. In both cases no output
     /// has its final name.
     pub fn run(&self, progress: &Progress) -> Result<Receipt> {
-        match self.cluster()? {
-            None => self.run_here(Duplicates::Fail, progress).map(|(receipt, _)| receipt),
+        let receipt = match self.cluster()? {
+            None => self.run_here(Duplicates::Fail, progress)?.0,
             Some(_) if matches!(self.options.output, Endpoint::Table(_)) => {
-                self.load_from(Duplicates::Fail, progress).map(|(receipt, _)| receipt)
+                self.load_from(Duplicates::Fail, progress)?.0
             }
-            Some(cluster) => thalweg_job::run(cluster, &self.options, progress),
+            Some(cluster) => thalweg_job::run(cluster, &self.options, progress)?,
+        };
+        Ok(Receipt { asked: self.words(), ..receipt })
+    }
+
+    /// The words of the command for this task.
+    pub fn words(&self) -> Vec<String> {
+        let text = |end: &Endpoint| Ok::<_, Infallible>(end.to_string());
+        let Ok(spec) = self.options.try_map(text, text, |layout| layout.form());
+        let mut words = spec.words();
+        words.extend(self.nodes.iter().flat_map(|nodes| ["--nodes".into(), nodes.to_string()]));
+        if let Some(Cluster { identity, name, on }) = &self.cluster {
+            let identity = || identity.display().to_string();
+            match name {
+                Some(name) => {
+                    words.extend(["--cluster", name, "--identity", &identity()].map(String::from));
+                }
+                None => words.extend(["--cluster".into(), identity()]),
+            }
+            words.extend(on.iter().flat_map(|host| ["--on".into(), host.clone()]));
         }
+        words
     }
 
     /// Sorts the inputs into a table without records, the output. Afterwards the table has all of them, or, after an
@@ -293,10 +314,13 @@ impl Task {
 
     /// Returns what the task will do and how long it will take, without running it.
     pub fn plan(&self) -> Result<TaskPlan> {
-        match self.cluster()? {
-            None => thalweg_engine::plan(&self.options).map(|plan| TaskPlan::Machine(Box::new(plan))),
-            Some(cluster) => thalweg_job::plan(cluster, &self.options).map(TaskPlan::Cluster),
-        }
+        let asked = self.words();
+        Ok(match self.cluster()? {
+            None => TaskPlan::Machine(Box::new(Plan { asked, ..thalweg_engine::plan(&self.options)? })),
+            Some(cluster) => {
+                TaskPlan::Cluster(ClusterPlan { asked, ..thalweg_job::plan(cluster, &self.options)? })
+            }
+        })
     }
 
     /// Starts the task with a node of the cluster as the coordinator, and does not wait for its end.

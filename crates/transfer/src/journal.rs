@@ -14,10 +14,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 
+use thalweg_base::escape::{escaped, unescaped};
 use thalweg_io::File;
 use thalweg_io::tree::{Attributes, Dir, Tree};
 use thalweg_record::CELL_BYTES;
@@ -271,36 +271,6 @@ pub(crate) fn line(said: &str) -> String {
     format!("{:016x} {said}\n", xxh3_64(said.as_bytes()))
 }
 
-/// Escapes bytes as one word of printable characters.
-pub fn escaped(key: &[u8]) -> String {
-    let mut word = String::with_capacity(key.len());
-    for &byte in key {
-        if byte.is_ascii_graphic() && byte != b'%' {
-            word.push(byte as char);
-        } else {
-            let _ = write!(word, "%{byte:02x}");
-        }
-    }
-    word
-}
-
-/// The bytes of a word that [`escaped`] made.
-pub fn unescaped(word: &str) -> Option<Vec<u8>> {
-    let mut key = Vec::with_capacity(word.len());
-    let mut bytes = word.bytes();
-    while let Some(byte) = bytes.next() {
-        key.push(match byte {
-            b'%' => {
-                let mut digit = || char::from(bytes.next()?).to_digit(16);
-                (digit()? * 16 + digit()?) as u8
-            }
-            byte if byte.is_ascii_graphic() => byte,
-            _ => return None,
-        });
-    }
-    Some(key)
-}
-
 /// Reads a journal. Another file of any size may be in its place.
 fn read(file: &File, wanted: Option<u128>) -> Result<JournalContents> {
     match file.metadata()?.len < BYTES_MAX {
@@ -502,13 +472,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn any_name_is_one_word(key: Vec<u8>) {
-            let word = escaped(&key);
-            prop_assert!(word.bytes().all(|b| b.is_ascii_graphic()));
-            prop_assert_eq!(unescaped(&word), Some(key));
-        }
-
         #[test]
         fn a_journal_cut_anywhere_tells_a_part_of_the_whole(cut in 0usize..400) {
             let text = sample();

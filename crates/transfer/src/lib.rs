@@ -55,7 +55,6 @@ pub use blocks::{BLOCK_BYTES, DEPTH};
 pub use choice::Choice;
 pub use error::{Error, Result};
 pub use job::{STAGE, run};
-pub use journal::{escaped, unescaped};
 pub use peer::{FRAME_BYTES, Route, Transport};
 pub use receive::{Requested, receive};
 pub use refused::Refused;

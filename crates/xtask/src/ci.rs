@@ -59,7 +59,9 @@ pub(crate) fn run(root: &Path) -> bool {
         println!("== {name}\n{output}");
     }
     for test in &tests.flaky {
-        println!("flaky {test} (failed once, passed alone)");
+        println!(
+            "flaky {test} (failed once, passed alone; the next time it is a failure, see crates/xtask/flaky.txt)"
+        );
     }
     if !failed.is_empty() {
         println!("failed: {}", failed.join(", "));

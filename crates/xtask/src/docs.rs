@@ -1,11 +1,11 @@
 //! The generated documents in `docs/`: the manual page and the completions, which the command generates from its table
-//! of flags, and the tables and pictures of the benchmarks.
+//! of flags, the tables and pictures of the benchmarks, and the classes of the Python package.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::benchmarks;
 use crate::test_programs::text_of;
+use crate::{benchmarks, python};
 
 /// The documents that the command generates: the value of `--generate`, and the path.
 const OF_THE_COMMAND: &[(&str, &str)] = &[
@@ -54,7 +54,11 @@ fn documents(root: &Path) -> impl Iterator<Item = (String, Result<String, String
     let by_the_command = move |(what, path): &(&str, &str)| {
         (path.to_string(), command.clone().and_then(|command| generated(&command, what)))
     };
-    benchmarks.chain(pictures).chain(OF_THE_COMMAND.iter().map(by_the_command))
+    let classes = match python::modules(root) {
+        Ok(modules) => modules.into_iter().map(|(path, text)| (path, Ok(text))).collect(),
+        Err(why) => vec![("python/thalweg".to_string(), Err(why))],
+    };
+    benchmarks.chain(pictures).chain(classes).chain(OF_THE_COMMAND.iter().map(by_the_command))
 }
 
 /// Builds the command with the tests' profile, to reuse their artefacts, and returns its path.

@@ -1,4 +1,4 @@
-//! The repository's own checks: `cargo xtask ci|tidy|docs`.
+//! The repository's own checks: `cargo xtask ci|tidy|docs|lines`.
 //!
 //! Invariant: CI and developers run the same checks, by `ci`. Every important rule of style is checked by `tidy`, with
 //! a fixture that breaks it.
@@ -8,6 +8,8 @@
 mod benchmarks;
 mod ci;
 mod docs;
+mod lines;
+mod python;
 mod source;
 mod test_programs;
 mod tidy;
@@ -20,8 +22,9 @@ const USAGE: &str = "\
 cargo xtask ci              run every check, then print `N passed, N failed, N skipped`
 cargo xtask tidy            check the rules of style
 cargo xtask tidy --ratchet  write to ratchet.txt what has become shorter
-cargo xtask docs            generate the manual page, the completions and the tables of benchmarks
+cargo xtask docs            generate the manual page, completions, tables of benchmarks and classes of Python
 cargo xtask docs --check    name those that are out of date
+cargo xtask lines           count the lines of code of each room, without tests and generated files
 ";
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         ["tidy", "--ratchet"] => tidy::tighten(&root),
         ["docs"] => docs::write(&root),
         ["docs", "--check"] => docs::check(&root),
+        ["lines"] => lines::print(&tree::Tree::of_repository(&root)),
         _ => {
             eprint!("{USAGE}");
             false

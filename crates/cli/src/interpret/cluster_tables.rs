@@ -7,8 +7,8 @@ use std::time::Duration;
 use thalweg::table::{Arrange, Beside, CAPACITY, Condition, Duplicates, Interval, Transport, Variant, text};
 use thalweg::{Cluster, Endpoint, TablePart, Task, Transfer};
 
-use super::nodes::cluster_meant;
-use crate::parse::Usage;
+use thalweg_verbs::Usage;
+
 use crate::typed::TypedArgs;
 
 /// A key and its value.
@@ -62,9 +62,9 @@ pub(crate) struct Selection {
 /// `table WHAT`, except `table serve`.
 pub(super) fn asked(what: &str, args: TypedArgs) -> Result<ClusterTablesAsk, Usage> {
     check_flags(what, &args)?;
-    let cluster = cluster_meant(&args)?;
+    let cluster = args.ask.cluster_meant()?;
     let hex = args.hex;
-    let words = args.words.iter().map(text_of).collect::<Result<Vec<_>, _>>()?;
+    let words = args.ask.words.iter().map(text_of).collect::<Result<Vec<_>, _>>()?;
     let verb = match (what, words.split_first()) {
         ("list", None) => Verb::List,
         ("list", Some(_)) => return Err(Usage("table list takes no words".into())),
@@ -104,50 +104,50 @@ pub(super) fn load(mut args: TypedArgs) -> Result<(Task, Duplicates), Usage> {
                 .into(),
         )
     };
-    if args.words.len() < 2 {
+    if args.ask.words.len() < 2 {
         return Err(wrong());
     }
-    let table = table_end(&text_of(&args.words.remove(0))?, &args)?;
-    let (layout, keys) = super::records(&args)?;
+    let table = table_end(&text_of(&args.ask.words.remove(0))?, &args)?;
+    let (layout, keys) = args.ask.records()?;
     if layout.fixed_bytes().is_none() || keys.is_empty() {
         return Err(wrong());
     }
-    let mut task = Task::sort(super::ends(&args)?, table);
+    let mut task = Task::sort(args.ask.ends()?, table);
     (task.options.layout, task.options.keys) = (layout, keys);
     if task.options.inputs.iter().any(|input| matches!(input, Endpoint::Nodes(_))) {
-        let (identity, name) = cluster_meant(&args)?;
+        let (identity, name) = args.ask.cluster_meant()?;
         task = task.on(Cluster { identity, name, on: Vec::new() });
     }
-    (task.options.memory, task.options.scratch) = (args.memory, args.scratch);
+    (task.options.memory, task.options.scratch) = (args.ask.work.memory, args.ask.work.scratch);
     Ok((task, args.on_duplicate.unwrap_or_default()))
 }
 
 /// `table dump`: a transfer of a table to a file.
 pub(super) fn dump(args: &TypedArgs) -> Result<Transfer, Usage> {
     check_flags("dump", args)?;
-    match &args.words[..] {
+    match &args.ask.words[..] {
         [name, file] => Ok(Transfer::new([table_end(&text_of(name)?, args)?], Endpoint::from(&**file))),
         _ => Err(Usage("table dump takes the NAME of a table and a FILE ('-' is standard output)".into())),
     }
 }
 
 fn table_end(name: &str, args: &TypedArgs) -> Result<Endpoint, Usage> {
-    let (identity, cluster) = cluster_meant(args)?;
+    let (identity, cluster) = args.ask.cluster_meant()?;
     Ok(Endpoint::Table(TablePart { name: name.into(), keys: None, identity: Some(identity), cluster }))
 }
 
 /// Refuses flags of other `table` subcommands.
 fn check_flags(what: &str, args: &TypedArgs) -> Result<(), Usage> {
     let is_of_serve = args.resp.is_some() || args.password_file.is_some();
-    let is_of_load = args.record_bytes.is_some()
-        || args.datamation
-        || !args.keys.is_empty()
-        || !args.scratch.is_empty()
+    let is_of_load = args.ask.form.record.is_some()
+        || args.ask.datamation
+        || !args.ask.work.keys.is_empty()
+        || !args.ask.work.scratch.is_empty()
         || args.on_duplicate.is_some();
     let is_of_ranges = args.first.is_some() || args.descending || args.keys_only;
     let wrong = [
         (is_of_serve, "--resp and --password-file are for table serve", false),
-        (args.memory.is_some(), "--memory is for table serve and load", what == "load"),
+        (args.ask.work.memory.is_some(), "--memory is for table serve and load", what == "load"),
         (
             is_of_load,
             "--record, --by, --datamation, --scratch and --on-duplicate are for table load",

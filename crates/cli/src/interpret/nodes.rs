@@ -3,19 +3,19 @@
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use thalweg::Endpoint;
 use thalweg::nodes::cluster::HOSTS_MAX;
 use thalweg::nodes::installer::{DOWN_SECONDS, Step};
 use thalweg::nodes::{ExecOptions, Join, NodeOptions};
 use thalweg_api::{May, Schedule};
+use thalweg_verbs::{Usage, ssh, text, values};
 
 use crate::commands::Command;
-use crate::parse::{Usage, nothing_left};
+use crate::parse::nothing_left;
+use crate::program;
 use crate::typed::TypedArgs;
-use crate::{program, values};
 
 /// The default number of rounds of an exchange.
 const EXCHANGES: usize = 5;
@@ -67,16 +67,6 @@ pub(crate) enum ClusterAsk {
     Upgrade(OverSsh, Duration),
 }
 
-/// The variable with the ssh command, if no flag sets it.
-const SSH: &str = "THALWEG_SSH";
-
-/// The ssh program and its first arguments: from the flag, from the environment, or `ssh`.
-pub(crate) fn ssh(said: Option<&str>) -> Vec<String> {
-    let told =
-        said.map(String::from).or_else(|| std::env::var(SSH).ok().filter(|told| !told.trim().is_empty()));
-    told.as_deref().unwrap_or("ssh").split_whitespace().map(String::from).collect()
-}
-
 /// A step on hosts over ssh.
 #[derive(Debug)]
 pub(crate) struct OverSsh {
@@ -89,8 +79,8 @@ pub(crate) struct OverSsh {
 
 /// `exec`.
 pub(crate) fn executed(args: TypedArgs) -> Result<Exec, Usage> {
-    let command = words(&args.words)?;
-    if args.detach && args.gather {
+    let command = words(&args.ask.words)?;
+    if args.ask.detach && args.gather {
         return Err(Usage(
             "a command that is detached has nothing to --gather; see thalweg job watch".into(),
         ));
@@ -98,7 +88,7 @@ pub(crate) fn executed(args: TypedArgs) -> Result<Exec, Usage> {
     if command.is_empty() {
         return Err(Usage("exec what? Write the command behind '--', as in thalweg exec -- uname -r".into()));
     }
-    let stdin = !args.detach && stdin_says_something();
+    let stdin = !args.ask.detach && stdin_says_something();
     let via = via(args.via.clone());
     if args.fanout.is_some() && (stdin || via.is_some()) {
         let why = match &via {
@@ -111,12 +101,12 @@ pub(crate) fn executed(args: TypedArgs) -> Result<Exec, Usage> {
     }
     let options = ExecOptions {
         stdin,
-        identity: identity(&args)?,
-        on: args.on,
+        identity: args.ask.identity()?,
+        on: args.ask.on,
         command,
         env: args.env,
         timeout: args.timeout,
-        detach: args.detach,
+        detach: args.ask.detach,
         fanout: args.fanout,
         via,
     };
@@ -125,11 +115,11 @@ pub(crate) fn executed(args: TypedArgs) -> Result<Exec, Usage> {
 
 /// `node ping`.
 pub(crate) fn pinged(args: TypedArgs) -> Result<ExecOptions, Usage> {
-    if args.memory.is_some() {
+    if args.ask.work.memory.is_some() {
         return Err(Usage("--memory is a flag of node run, not of node ping".into()));
     }
-    let identity = identity(&args)?;
-    Ok(ExecOptions { identity, on: args.on, via: via(args.via), ..ExecOptions::default() })
+    let identity = args.ask.identity()?;
+    Ok(ExecOptions { identity, on: args.ask.on, via: via(args.via), ..ExecOptions::default() })
 }
 
 fn via(said: Option<String>) -> Option<String> {
@@ -138,12 +128,12 @@ fn via(said: Option<String>) -> Option<String> {
 
 /// `job`.
 pub(crate) fn jobs(what: &str, args: TypedArgs) -> Result<(PathBuf, JobsAsk), Usage> {
-    let identity = identity(&args)?;
+    let identity = args.ask.identity()?;
     if what == "list" {
-        nothing_left(&args.words, Command::Job)?;
-        return Ok((identity, JobsAsk::List(args.on)));
+        nothing_left(&args.ask.words, Command::Job)?;
+        return Ok((identity, JobsAsk::List(args.ask.on)));
     }
-    let [id] = &words(&args.words)?[..] else {
+    let [id] = &words(&args.ask.words)?[..] else {
         return Err(Usage(format!("job {what} takes the id of one job; thalweg job list shows them")));
     };
     let ask = match what {
@@ -156,20 +146,26 @@ pub(crate) fn jobs(what: &str, args: TypedArgs) -> Result<(PathBuf, JobsAsk), Us
 
 /// `node run`.
 pub(crate) fn node(args: TypedArgs) -> Result<NodeOptions, Usage> {
-    if args.via.is_some() || !args.on.is_empty() {
+    if args.via.is_some() || !args.ask.on.is_empty() {
         return Err(Usage("--on and --via are flags of node ping, not of node run".into()));
     }
     let build = program::BUILD.to_string();
     if let Some(directory) = args.join {
-        if args.identity.is_some() {
+        if args.ask.identity.is_some() {
             return Err(Usage("--join makes an identity in its directory; leave out --identity".into()));
         }
         let (rank, processes) = launched(|name| std::env::var(name).ok())?;
         let join = Some(Join { directory, rank, processes });
-        return Ok(NodeOptions { listen: args.listen, identity: None, join, memory: args.memory, build });
+        return Ok(NodeOptions {
+            listen: args.listen,
+            identity: None,
+            join,
+            memory: args.ask.work.memory,
+            build,
+        });
     }
-    let identity = args.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
-    Ok(NodeOptions { listen: args.listen, identity, join: None, memory: args.memory, build })
+    let identity = args.ask.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
+    Ok(NodeOptions { listen: args.listen, identity, join: None, memory: args.ask.work.memory, build })
 }
 
 /// The variables with the number of a process and the count of all processes that launchers set: Open MPI, others with
@@ -201,11 +197,12 @@ fn launched(variable: impl Fn(&str) -> Option<String>) -> Result<(usize, usize),
 
 /// `cluster`.
 pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAsk), Usage> {
-    let identity = identity(&args)?;
-    let mut words = words(&args.words)?;
+    let identity = args.ask.identity()?;
+    let mut words = words(&args.ask.words)?;
     let is_step = ["install", "up", "upgrade", "down", "remove", "mend"].contains(&what);
     if !is_step
-        && (args.ssh.is_some() || !(args.on.is_empty() || ["doctor", "probe", "exchange"].contains(&what)))
+        && (args.ask.ssh.is_some()
+            || !(args.ask.on.is_empty() || ["doctor", "probe", "exchange"].contains(&what)))
     {
         return Err(Usage(format!(
             "--on and --ssh are flags of cluster install, up, upgrade, down, remove and mend, not of {what}"
@@ -227,23 +224,23 @@ pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAs
         }
         "init" => ClusterAsk::Init { name: words.remove(0), hosts: words },
         "install" | "up" | "upgrade" | "down" | "remove" | "mend" => {
-            nothing_left(&args.words, Command::Cluster)?;
+            nothing_left(&args.ask.words, Command::Cluster)?;
             over_ssh(what, args)?
         }
         "doctor" => {
-            nothing_left(&args.words, Command::Cluster)?;
-            ClusterAsk::Doctor(args.on)
+            nothing_left(&args.ask.words, Command::Cluster)?;
+            ClusterAsk::Doctor(args.ask.on)
         }
         "probe" => {
-            nothing_left(&args.words, Command::Cluster)?;
-            ClusterAsk::Probe(args.on)
+            nothing_left(&args.ask.words, Command::Cluster)?;
+            ClusterAsk::Probe(args.ask.on)
         }
         "exchange" => {
             let [size] = &words[..] else {
                 return Err(Usage("cluster exchange takes a SIZE, which each two hosts exchange".into()));
             };
             let bytes = values::bytes(OsStr::new(size)).map_err(Usage)?;
-            ClusterAsk::Exchange(args.on, bytes, args.runs.unwrap_or(EXCHANGES) as u32, args.schedule)
+            ClusterAsk::Exchange(args.ask.on, bytes, args.runs.unwrap_or(EXCHANGES) as u32, args.schedule)
         }
         "add" if words.is_empty() => return Err(needs("add")),
         "add" => ClusterAsk::Add(words),
@@ -257,7 +254,7 @@ pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAs
             _ => return Err(Usage("cluster client takes the NAME of one person or program".into())),
         },
         _ => {
-            nothing_left(&args.words, Command::Cluster)?;
+            nothing_left(&args.ask.words, Command::Cluster)?;
             ClusterAsk::Status
         }
     };
@@ -273,8 +270,8 @@ fn over_ssh(what: &str, args: TypedArgs) -> Result<ClusterAsk, Usage> {
         "remove" => Some(Step::Remove),
         _ => None,
     };
-    let ssh = ssh(args.ssh.as_deref());
-    let over_ssh = OverSsh { step, program: program::to_copy()?, on: args.on, ssh };
+    let ssh = ssh(args.ask.ssh.as_deref());
+    let over_ssh = OverSsh { step, program: program::to_copy()?, on: args.ask.on, ssh };
     Ok(match what {
         "upgrade" => ClusterAsk::Upgrade(over_ssh, args.timeout.unwrap_or(UPGRADE)),
         _ => ClusterAsk::Step(over_ssh),
@@ -282,46 +279,7 @@ fn over_ssh(what: &str, args: TypedArgs) -> Result<ClusterAsk, Usage> {
 }
 
 fn words(words: &[OsString]) -> Result<Vec<String>, Usage> {
-    let text = |word: &OsString| {
-        let text = word.to_str().map(String::from);
-        text.ok_or_else(|| Usage(format!("'{}' is not readable text", word.to_string_lossy())))
-    };
     words.iter().map(text).collect()
-}
-
-pub(crate) fn identity(args: &TypedArgs) -> Result<PathBuf, Usage> {
-    args.identity
-        .clone()
-        .or_else(thalweg::nodes::default_identity)
-        .ok_or_else(|| Usage("say where the cluster's identity is: --identity DIR".into()))
-}
-
-/// The endpoint; if it is a table, with the directory of the identity for its cluster.
-pub(crate) fn with_identity(mut end: Endpoint, args: &TypedArgs) -> Result<Endpoint, Usage> {
-    if let Endpoint::Table(table) = &mut end {
-        table.identity = Some(identity(args)?);
-    }
-    Ok(end)
-}
-
-/// Whether a sort or a check is to run on the nodes of a cluster.
-pub(crate) fn is_on_nodes(args: &TypedArgs) -> bool {
-    let is_theirs = |word: &OsString| Endpoint::from(&**word).is_of_cluster();
-    args.cluster.is_some() || args.words.iter().chain(&args.output).any(is_theirs)
-}
-
-/// The directory of the identity for the cluster, and the name that the cluster must have if one was given.
-pub(crate) fn cluster_meant(args: &TypedArgs) -> Result<(PathBuf, Option<String>), Usage> {
-    let Some(said) = &args.cluster else { return Ok((identity(args)?, None)) };
-    let path = PathBuf::from(said);
-    if path.is_dir() {
-        return Ok((path, None));
-    }
-    if path.is_file() {
-        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-        return Ok((directory.unwrap_or(Path::new(".")).to_path_buf(), None));
-    }
-    Ok((identity(args)?, Some(said.to_string_lossy().into_owned())))
 }
 
 /// Whether standard input may have data: it is neither a terminal, which the user may need, nor `/dev/null`.

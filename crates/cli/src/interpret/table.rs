@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use thalweg::table::Place;
 use thalweg_base::units::Size;
 
-use crate::parse::Usage;
+use thalweg_verbs::Usage;
+
 use crate::typed::TypedArgs;
 
 /// A server of tables.
@@ -20,10 +21,10 @@ pub(crate) struct TableAsk {
 
 /// `table serve`.
 pub(super) fn served(args: TypedArgs) -> Result<TableAsk, Usage> {
-    if let Some(word) = args.words.first() {
+    if let Some(word) = args.ask.words.first() {
         return Err(Usage(format!("table serve takes flags only, not '{}'", word.to_string_lossy())));
     }
-    let TypedArgs { resp, memory, password_file, tls_cert, tls_key, .. } = args;
+    let TypedArgs { ask, resp, password_file, tls_cert, tls_key, .. } = args;
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some((certificate, key)),
         (None, None) => None,
@@ -32,6 +33,6 @@ pub(super) fn served(args: TypedArgs) -> Result<TableAsk, Usage> {
     let resp = resp.ok_or_else(|| {
         Usage("table serve needs --resp, where Redis clients connect, as in --resp 127.0.0.1:6379".into())
     })?;
-    let memory = memory.unwrap_or(Size::Percent(50.0));
+    let memory = ask.work.memory.unwrap_or(Size::Percent(50.0));
     Ok(TableAsk { resp, memory, password_file, tls })
 }

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use thalweg::Endpoint;
 use thalweg::volume::{CACHE_BYTES, Hint, Location, Policy};
 
-use super::nodes::cluster_meant;
-use crate::commands::Command;
+use thalweg_verbs::{Command, Usage, text};
+
 use crate::mount_options::MountOptions;
-use crate::parse::{Usage, nothing_left};
+use crate::parse::nothing_left;
 use crate::typed::TypedArgs;
 
 /// An operation on a volume.
@@ -87,39 +87,40 @@ impl LayoutAsk {
 
 /// `volume WHAT`.
 pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
-    let TypedArgs { stripe_bytes, width, copies, record_bytes, .. } = args;
+    let TypedArgs { stripe_bytes, width, copies, .. } = args;
+    let record_bytes = args.ask.form.record;
     let layout = LayoutAsk { stripe_bytes, width, copies, record_bytes };
     check_flags(what, &args, layout)?;
     match what {
         "create" => created(args, layout),
-        "list" => nothing_left(&args.words, Command::Volume).map(|()| VolumeAsk::List),
-        "status" => name(what, &args.words).map(VolumeAsk::Status),
-        "check" => name(what, &args.words).map(VolumeAsk::Check),
-        "repair" => name(what, &args.words).map(|name| VolumeAsk::Repair(name, args.limit)),
-        "add-store" => match &args.words[..] {
+        "list" => nothing_left(&args.ask.words, Command::Volume).map(|()| VolumeAsk::List),
+        "status" => name(what, &args.ask.words).map(VolumeAsk::Status),
+        "check" => name(what, &args.ask.words).map(VolumeAsk::Check),
+        "repair" => name(what, &args.ask.words).map(|name| VolumeAsk::Repair(name, args.ask.pump.limit)),
+        "add-store" => match &args.ask.words[..] {
             [volume, dir] => Ok(VolumeAsk::AddStore(text(volume)?, dir.into())),
             _ => Err(Usage("volume add-store takes two words, NAME and the DIR of the new store".into())),
         },
-        "replace" => match &args.words[..] {
+        "replace" => match &args.ask.words[..] {
             [volume, old, new] => Ok(VolumeAsk::Replace(text(volume)?, old.into(), new.into())),
             _ => Err(Usage(
                 "volume replace takes three words, NAME, the DIR of a store, and the DIR of the new one"
                     .into(),
             )),
         },
-        "destroy" => name(what, &args.words).map(|name| VolumeAsk::Destroy(name, args.force)),
-        "manager" => match &args.words[..] {
+        "destroy" => name(what, &args.ask.words).map(|name| VolumeAsk::Destroy(name, args.force)),
+        "manager" => match &args.ask.words[..] {
             [adopt, volume] if adopt == "adopt" => text(volume).map(VolumeAsk::Adopt),
             _ => Err(Usage("volume manager takes two words, adopt and the NAME of a volume".into())),
         },
-        "salvage" => match &args.words[..] {
+        "salvage" => match &args.ask.words[..] {
             [volume, dir] => Ok(VolumeAsk::Salvage(text(volume)?, dir.into())),
             _ => Err(Usage(
                 "volume salvage takes two words, NAME and DIR, a directory that is not there yet".into(),
             )),
         },
         "ls" | "layout" => {
-            let [word] = &args.words[..] else {
+            let [word] = &args.ask.words[..] else {
                 return Err(Usage(format!("volume {what} takes one word, volume:NAME/PATH")));
             };
             let (volume, path) = inside(word)?;
@@ -129,12 +130,12 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
                 VolumeAsk::Layout(volume, path, layout)
             })
         }
-        "hint" => hint(&args.words),
-        _ if args.words.is_empty() => {
+        "hint" => hint(&args.ask.words),
+        _ if args.ask.words.is_empty() => {
             Err(Usage(format!("volume {what} takes at least one word, volume:NAME/PATH")))
         }
         _ => {
-            let places = args.words.iter().map(inside).collect::<Result<_, Usage>>()?;
+            let places = args.ask.words.iter().map(inside).collect::<Result<_, Usage>>()?;
             Ok(match what {
                 "mkdir" => VolumeAsk::MakeDirectories(places),
                 "rm" => VolumeAsk::Remove(places, args.recursive),
@@ -157,7 +158,7 @@ fn check_flags(what: &str, args: &TypedArgs, layout: LayoutAsk) -> Result<(), Us
             "--stores, --manager and --clients are for volume create, not for volume {what}"
         )));
     }
-    if what != "create" && (args.cluster.is_some() || args.identity.is_some()) {
+    if what != "create" && (args.ask.cluster.is_some() || args.ask.identity.is_some()) {
         return Err(Usage(format!(
             "--cluster and --identity are for volume create, not for volume {what}: a volume knows its cluster"
         )));
@@ -167,7 +168,7 @@ fn check_flags(what: &str, args: &TypedArgs, layout: LayoutAsk) -> Result<(), Us
             "--recursive is for volume rm and --force for volume destroy, not for volume {what}"
         )));
     }
-    if args.limit.is_some() && what != "repair" {
+    if args.ask.pump.limit.is_some() && what != "repair" {
         return Err(Usage(format!("--limit is for volume repair, not for volume {what}")));
     }
     Ok(())
@@ -185,10 +186,10 @@ fn hint(words: &[OsString]) -> Result<VolumeAsk, Usage> {
 
 /// `volume create NAME`: on this machine, or with stores on nodes, written as NODE:/DIR.
 fn created(args: TypedArgs, layout: LayoutAsk) -> Result<VolumeAsk, Usage> {
-    let name = name("create", &args.words)?;
+    let name = name("create", &args.ask.words)?;
     let places = || args.stores.iter().chain(&args.manager);
     if !places().any(|place| Location::of(place).is_some()) {
-        if args.cluster.is_some() || args.identity.is_some() {
+        if args.ask.cluster.is_some() || args.ask.identity.is_some() {
             return Err(Usage("on a cluster each store is NODE:/DIR, with an absolute path".into()));
         }
         if !args.clients.is_empty() {
@@ -203,7 +204,7 @@ fn created(args: TypedArgs, layout: LayoutAsk) -> Result<VolumeAsk, Usage> {
         let here = here.display();
         return Err(Usage(format!("{here} is on no node; write NODE:/DIR for every store and the manager")));
     }
-    let cluster = cluster_meant(&args)?;
+    let cluster = args.ask.cluster_meant()?;
     let stores = args.stores.iter().filter_map(|store| Location::of(store)).collect();
     let manager = args.manager.as_deref().and_then(Location::of);
     Ok(VolumeAsk::CreateOnNodes { name, stores, manager, layout, cluster, clients: args.clients })
@@ -237,7 +238,7 @@ pub(crate) struct MountAsk {
 
 /// `mount NAME DIR`.
 pub(super) fn mounted(args: &TypedArgs) -> Result<MountAsk, Usage> {
-    let [volume, at] = &args.words[..] else {
+    let [volume, at] = &args.ask.words[..] else {
         return Err(Usage("mount takes two words, the NAME of a volume and DIR, an empty directory".into()));
     };
     let TypedArgs { background, read_only, cache_bytes, hint, .. } = *args;
@@ -270,11 +271,6 @@ fn name(what: &str, words: &[OsString]) -> Result<String, Usage> {
         [word] => text(word),
         _ => Err(Usage(format!("volume {what} takes one word, the NAME of a volume"))),
     }
-}
-
-fn text(word: &OsString) -> Result<String, Usage> {
-    let text = word.to_str().map(String::from);
-    text.ok_or_else(|| Usage(format!("'{}' is not readable text", word.to_string_lossy())))
 }
 
 /// `volume:NAME/PATH`.

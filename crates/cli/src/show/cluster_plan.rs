@@ -6,7 +6,7 @@ use thalweg_api::{
 use thalweg_base::clock::date;
 use thalweg_base::units::{Bytes, Count};
 
-use super::columns::{columns, labelled, rate, seconds, traffic};
+use super::columns::{asked, columns, labelled, rate, seconds, traffic};
 
 /// The plan: the stages with their predicted times and the reasons, the work of each node, and the rates that it uses.
 pub(crate) fn cluster_plan(plan: &ClusterPlan) -> String {
@@ -44,7 +44,7 @@ pub(crate) fn cluster_plan(plan: &ClusterPlan) -> String {
             &format!("{}/s between the halves of the hosts, each way", traffic(trunk as u64)),
         );
     }
-    text + &labelled("rates", &origin(plan))
+    text + &labelled("rates", &origin(plan)) + &asked(&plan.asked)
 }
 
 fn memory(nodes: &[NodePlan]) -> String {

@@ -33,6 +33,19 @@ pub(crate) fn labelled(label: &str, text: &str) -> String {
     format!("{label:<9} {text}\n")
 }
 
+/// The command that was asked for, as a shell reads it; empty for a receipt without it.
+pub(super) fn asked(words: &[String]) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_./:=,@%+-".contains(c);
+    let quoted = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    match words {
+        [] => String::new(),
+        words => labelled("asked", &words.iter().map(quoted).collect::<Vec<_>>().join(" ")),
+    }
+}
+
 /// `1.84 s`, `0.004 s`, `75 s`, `1 h 12 min`.
 pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {

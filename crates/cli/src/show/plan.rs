@@ -3,7 +3,7 @@
 use thalweg_api::Plan;
 use thalweg_base::units::{Bytes, Count};
 
-use super::columns::{columns, labelled, rate, records, seconds, traffic};
+use super::columns::{asked, columns, labelled, rate, records, seconds, traffic};
 
 /// The plan: the stages with their predicted times, the resources, and the rates that it uses.
 pub(crate) fn plan(plan: &Plan) -> String {
@@ -28,7 +28,7 @@ pub(crate) fn plan(plan: &Plan) -> String {
     text += &labelled("shape", &shape);
     text += &stages(plan);
     text += &labelled("limit", &plan.bottleneck);
-    text + &rates(plan)
+    text + &rates(plan) + &asked(&plan.asked)
 }
 
 /// An estimate: as many digits as it is worth.
@@ -91,6 +91,7 @@ mod tests {
             bottleneck: bottleneck.into(),
         };
         let sample = Plan {
+            asked: ["sort", "a b", "-o", "it's"].map(String::from).to_vec(),
             method: "distribute".into(),
             passes: 2,
             input_bytes: 1_000_000_000,
@@ -130,6 +131,7 @@ limit     read+distribute, disk read+write
 rates     disk 1.50 GB/s read, 1.40 GB/s written, 1.60 GB/s both at once
           a core distributes 20 000 000 and sorts 10 000 000 records/s
           measured on this machine, with 20 MB of records
+asked     sort 'a b' -o 'it'\\''s'
 ";
         assert_eq!(plan(&sample), expected);
         let lines = Plan { records_estimated: true, records: 1_234_567, ..sample.clone() };

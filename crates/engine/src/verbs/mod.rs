@@ -2,7 +2,7 @@
 
 use thalweg_api::{Receipt, Work};
 
-use crate::{Progress, Result, WorkOptions};
+use crate::{Progress, Result, WorkOptions, check_options};
 
 mod check;
 #[cfg(test)]
@@ -34,7 +34,7 @@ pub(crate) use sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
 /// The receipt's invariant: out = in; with `unique` out + dropped = in; for a join out = the sum over keys of left x
 /// right. If it does not hold, [`Error::is_wrong`](crate::Error::is_wrong) is true and no output gets its name.
 pub fn run(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
-    options.check()?;
+    check_options(options)?;
     match options.work {
         Work::Sort | Work::Shuffle(_) => sort::sort(options, progress),
         Work::Merge => merge::merge(options, progress),

@@ -91,7 +91,7 @@ pub(super) fn resolve(options: &WorkOptions, disks: &Disks) -> Result<Sort> {
         shuffle,
         unique: options.unique,
         resume: options.resume,
-        hashing: options.proof,
+        hashing: !options.no_proof,
         hardware: None,
     })
 }

@@ -89,7 +89,7 @@ impl Coordinator<'_> {
     /// Whether the length of a range can be computed from those of all others.
     fn others_tell(&self) -> bool {
         let ask = &self.job.ask;
-        !ask.unique && matches!(ask.work, Work::Sort | Work::Merge | Work::Shuffle(_))
+        !ask.spec.unique && matches!(ask.spec.work, Work::Sort | Work::Merge | Work::Shuffle(_))
     }
 
     /// Computes the length of the lost node's range, once that is possible.

@@ -333,7 +333,7 @@ impl<'a> Coordinator<'a> {
         let (ends, again) = self.with_kept(ends);
         let files = ends.iter().map(|end| end.node.input.1);
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
-        let work = self.job.ask.work;
+        let work = self.job.ask.spec.work;
         let mut receipt = receipt(&self.sort, (&ends, again), input_file_bytes, self.watch.seconds())?;
         // The model is only for sorts of files that the nodes have.
         let plan = plan.iter().filter(|_| work == Work::Sort && !self.job.ask.lends());
@@ -535,7 +535,7 @@ impl<'a> Coordinator<'a> {
             self.progress.advance(done.0.saturating_sub(before.0));
             if read >= self.all_bytes {
                 self.crossed = true;
-                self.stage(self.job.ask.work.last_stage(), 3, self.bytes_to_write());
+                self.stage(self.job.ask.spec.work.last_stage(), 3, self.bytes_to_write());
                 self.progress.advance(self.peers.iter().map(|peer| peer.done.1).sum());
             }
         }

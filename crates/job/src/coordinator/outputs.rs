@@ -34,12 +34,12 @@ impl Coordinator<'_> {
     /// Makes the file that the nodes write to in this attempt, if it is ours, and returns the nodes' name for it.
     pub(super) fn lend_output(&mut self) -> Result<Option<String>> {
         let Some((server, output)) = &mut self.lent else { return Ok(None) };
-        let file = output.begin(self.job.ask.work.output_bytes(self.all_bytes), self.kept.is_some())?;
-        if volumes::is_in_volume(&self.job.ask.output) {
+        let file = output.begin(self.job.ask.spec.work.output_bytes(self.all_bytes), self.kept.is_some())?;
+        if volumes::is_in_volume(&self.job.ask.spec.output) {
             return Ok(Some(word_of(file.path())));
         }
         server.serve_output(self.job.failed.len() as u32 + 1, file);
-        Ok(Some(self.job.ask.output.clone()))
+        Ok(Some(self.job.ask.spec.output.clone()))
     }
 
     /// Has all outputs named; in a job without its client, once its hosts have agreed on that. Returns a line for each

@@ -6,7 +6,7 @@
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use thalweg_api::{Receipt, from_json, to_json};
+use thalweg_api::{Receipt, RecordForm, from_json, to_json};
 use thalweg_io::host::{self, Hooks};
 use thalweg_io::{FileSystem, Location};
 use thalweg_record::{KeyPart, Layout};
@@ -84,7 +84,7 @@ impl Stage {
 fn to_text(sort: &Sort) -> String {
     let inputs: Vec<String> = sort.inputs.iter().map(|input| input.path.display().to_string()).collect();
     let scratch: Vec<String> = sort.scratch.iter().map(|own| own.path.display().to_string()).collect();
-    let (record, prefixed) = sort.layout.words();
+    let RecordForm { record, prefixed } = sort.layout.form();
     let key = |k: &KeyPart| format!("{} {} {}", k.offset, k.length, u8::from(k.descending));
     let keys: Vec<String> = sort.keys.iter().map(key).collect();
     let seed = sort.shuffle.map_or(String::new(), |seed| format!(" {seed}"));
@@ -110,7 +110,7 @@ fn from_text(text: &str, io: &Arc<dyn FileSystem>) -> Sort {
         KeyPart { offset: n[0] as u32, length: n[1] as u32, descending: n[2] == 1 }
     };
     let n = numbers_of(numbers);
-    let layout = Layout::of_words((n[0] > 0).then_some(n[0] as u32), n[4] == 1);
+    let layout = Layout::of(&RecordForm { record: (n[0] > 0).then_some(n[0] as u32), prefixed: n[4] == 1 });
     Sort {
         inputs: inputs.lines().map(|path| at(path).as_input()).collect(),
         output: at(output),

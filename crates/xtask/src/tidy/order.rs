@@ -6,7 +6,7 @@ use crate::tree::{File, Tree};
 /// The crates in the order of the stream.
 const CRATES: &[&str] = &[
     "base", "api", "block", "record", "io", "pump", "wire", "transfer", "river", "merge", "sort", "volume",
-    "mount", "table", "engine", "job", "node", "thalweg", "measure", "cli", "py", "bench", "xtask",
+    "mount", "table", "engine", "job", "node", "thalweg", "verbs", "measure", "cli", "py", "bench", "xtask",
 ];
 
 /// The one import to the right: tests of the command start the servers that benchmarks start.

@@ -58,7 +58,7 @@ use crate::verbs::partition::{sample, shape};
 use crate::verbs::{join, sort};
 use crate::{
     Asked, Endpoint, Error, JobFault, Needs, Progress, Result, Size, Sorted, TooLittleMemory, WorkOptions,
-    machine,
+    check_options, machine,
 };
 
 /// Writes in flight of one node, and bytes of each.
@@ -233,7 +233,7 @@ impl Participant {
             let (node, in_process, own) = (options.node, options.in_process, options.own_inputs);
             Ok(Side { inputs, layout, travel, node, in_process, own })
         };
-        sort.check()?;
+        check_options(sort)?;
         let mut sides = vec![side(&sort.inputs, sort.layout, &sort.keys)?];
         if let Some(right) = &options.sort.right {
             join::keys([sort.layout, right.layout], [&sort.keys, &right.keys])?;

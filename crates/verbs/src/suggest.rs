@@ -3,7 +3,7 @@
 //! Invariant: the edit distance is at most a third of the typed length, rounded up, so `--x` never suggests `--io`.
 
 /// The nearest of `names`, if it is near enough to suggest.
-pub(crate) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near_enough = typed.chars().count().div_ceil(3);
     let scored = names.map(|name| (score(typed, name), name));
     scored

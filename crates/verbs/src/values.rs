@@ -12,17 +12,17 @@ use thalweg_base::host_list;
 use thalweg_base::units::{Size, parse_bytes};
 
 /// The value as text. An error if it is not UTF-8.
-pub(crate) fn text(value: &OsStr) -> Result<&str, String> {
+pub fn text(value: &OsStr) -> Result<&str, String> {
     value.to_str().ok_or_else(|| format!("'{}' is not readable text", value.to_string_lossy()))
 }
 
 /// A value of any type that implements `FromStr`.
-pub(crate) fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(value: &OsStr) -> Result<T, String> {
+pub fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(value: &OsStr) -> Result<T, String> {
     text(value)?.parse().map_err(|e: T::Err| e.to_string())
 }
 
 /// A count or a record number: digits, and `k`, `M`, `G` or `T` for powers of 1000.
-pub(crate) fn count(value: &OsStr) -> Result<u128, String> {
+pub fn count(value: &OsStr) -> Result<u128, String> {
     let typed = text(value)?;
     let wrong =
         || format!("'{typed}' is not a count: write digits, as in 1000000, or with k, M, G or T, as in 10M");
@@ -43,7 +43,7 @@ pub(crate) fn count(value: &OsStr) -> Result<u128, String> {
 }
 
 /// A separator within a line.
-pub(crate) fn between(value: &OsStr) -> Result<Vec<u8>, String> {
+pub fn between(value: &OsStr) -> Result<Vec<u8>, String> {
     let bytes = value.as_encoded_bytes().to_vec();
     if bytes.contains(&b'\n') {
         Err("a newline ends a line and cannot stand in it".into())
@@ -53,13 +53,13 @@ pub(crate) fn between(value: &OsStr) -> Result<Vec<u8>, String> {
 }
 
 /// A seed for random numbers.
-pub(crate) fn seed(value: &OsStr) -> Result<u64, String> {
+pub fn seed(value: &OsStr) -> Result<u64, String> {
     let typed = text(value)?;
     typed.parse().map_err(|_| format!("'{typed}' is not a seed: write a number from 0 to {}", u64::MAX))
 }
 
 /// The bytes of a record.
-pub(crate) fn record_bytes(value: &OsStr) -> Result<u32, String> {
+pub fn record_bytes(value: &OsStr) -> Result<u32, String> {
     let typed = text(value)?;
     match typed.parse() {
         Ok(Size::Bytes(bytes)) if (1..=u64::from(u32::MAX)).contains(&bytes) => Ok(bytes as u32),
@@ -71,14 +71,14 @@ pub(crate) fn record_bytes(value: &OsStr) -> Result<u32, String> {
 }
 
 /// A number of records other than 0.
-pub(crate) fn record_count(value: &OsStr) -> Result<u64, String> {
+pub fn record_count(value: &OsStr) -> Result<u64, String> {
     let records = count(value)?;
     let fits = u64::try_from(records).ok().filter(|records| *records > 0);
     fits.ok_or_else(|| format!("{records} is not a number of records: write 1 or more, below 2^64"))
 }
 
 /// Number of threads.
-pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
+pub fn threads(value: &OsStr) -> Result<usize, String> {
     let typed = text(value)?;
     match typed.parse::<usize>() {
         Ok(threads) if threads > 0 => Ok(threads),
@@ -87,25 +87,25 @@ pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
 }
 
 /// The hosts on which a command runs at a time.
-pub(crate) fn at_once(value: &OsStr) -> Result<usize, String> {
+pub fn at_once(value: &OsStr) -> Result<usize, String> {
     let typed = text(value)?;
     let hosts = typed.parse().ok().filter(|hosts| *hosts > 0);
     hosts.ok_or_else(|| format!("'{typed}' is not a number of hosts: write 1 or more"))
 }
 
 /// The lines of a header.
-pub(crate) fn header(value: &OsStr) -> Result<usize, String> {
+pub fn header(value: &OsStr) -> Result<usize, String> {
     let typed = text(value)?;
     typed.parse().map_err(|_| format!("'{typed}' is not a number of lines: write 0, 1 or more"))
 }
 
 /// A client's rights.
-pub(crate) fn may(value: &OsStr) -> Result<May, String> {
+pub fn may(value: &OsStr) -> Result<May, String> {
     choice(value, &[("all", May::All), ("status", May::Status)])
 }
 
 /// The order of an exchange.
-pub(crate) fn schedule(value: &OsStr) -> Result<Schedule, String> {
+pub fn schedule(value: &OsStr) -> Result<Schedule, String> {
     let all = [
         ("together", Schedule::Together),
         ("same", Schedule::Same),
@@ -116,39 +116,33 @@ pub(crate) fn schedule(value: &OsStr) -> Result<Schedule, String> {
 }
 
 /// A number of runs.
-pub(crate) fn runs(value: &OsStr) -> Result<usize, String> {
+pub fn runs(value: &OsStr) -> Result<usize, String> {
     let typed = text(value)?;
     let runs = typed.parse::<usize>().ok().filter(|runs| (1..=100_000).contains(runs));
     runs.ok_or_else(|| format!("'{typed}' is not a number of runs: write 1 to 100000"))
 }
 
-/// Numbers of nodes, separated by commas.
-pub(crate) fn numbers(value: &OsStr) -> Result<Vec<u32>, String> {
-    let number = |typed: &str| {
-        let number = typed.parse::<u32>().ok().filter(|number| (1..=200).contains(number));
-        number.ok_or_else(|| {
-            format!(
-                "'{typed}' is not a number of nodes: write 1 to 200; several for launches, as in 1,4,8,32"
-            )
-        })
-    };
-    text(value)?.split(',').map(number).collect()
+/// A number of nodes in this process.
+pub fn nodes(value: &OsStr) -> Result<usize, String> {
+    let typed = text(value)?;
+    let nodes = typed.parse::<usize>().ok().filter(|nodes| (1..=200).contains(nodes));
+    nodes.ok_or_else(|| format!("'{typed}' is not a number of nodes: write 1 to 200"))
 }
 
 /// A number without limits; its user checks the range.
-pub(crate) fn parsed_number(value: &OsStr, what: &str) -> Result<u32, String> {
+pub fn parsed_number(value: &OsStr, what: &str) -> Result<u32, String> {
     let typed = text(value)?;
     typed.parse().map_err(|_| format!("'{typed}' is not {what}"))
 }
 
 /// A number of parts.
-pub(crate) fn parts(value: &OsStr) -> Result<usize, String> {
+pub fn parts(value: &OsStr) -> Result<usize, String> {
     let typed = text(value)?;
     typed.parse().map_err(|_| format!("'{typed}' is not a number of parts: write 1 or more"))
 }
 
 /// A number of bytes; percentages are not allowed.
-pub(crate) fn bytes(value: &OsStr) -> Result<u64, String> {
+pub fn bytes(value: &OsStr) -> Result<u64, String> {
     parse_bytes(text(value)?)
 }
 
@@ -181,7 +175,7 @@ fn rate(typed: &str) -> Result<f64, String> {
 }
 
 /// A cluster to simulate: names and values, separated by commas.
-pub(crate) fn simulated(value: &OsStr) -> Result<Simulated, String> {
+pub fn simulated(value: &OsStr) -> Result<Simulated, String> {
     const NAMES: [&str; 7] = ["nodes", "disk", "link", "memory", "data", "cores", "trunk"];
     let typed = text(value)?;
     let mut asked = Simulated::default();
@@ -215,12 +209,12 @@ pub(crate) fn simulated(value: &OsStr) -> Result<Simulated, String> {
 }
 
 /// Parts of a key, separated by commas.
-pub(crate) fn keys(value: &OsStr) -> Result<Vec<KeyPart>, String> {
+pub fn keys(value: &OsStr) -> Result<Vec<KeyPart>, String> {
     text(value)?.split(',').map(|part| part.parse::<KeyPart>().map_err(|e| e.to_string())).collect()
 }
 
 /// Names, separated by commas.
-pub(crate) fn names(value: &OsStr) -> Result<Vec<String>, String> {
+pub fn names(value: &OsStr) -> Result<Vec<String>, String> {
     let typed = text(value)?;
     if typed.split(',').any(str::is_empty) {
         return Err(format!("'{typed}' has an empty name: write names with commas between them"));
@@ -229,12 +223,12 @@ pub(crate) fn names(value: &OsStr) -> Result<Vec<String>, String> {
 }
 
 /// Hosts: names and roles, with ranges in brackets, separated by commas.
-pub(crate) fn hosts(value: &OsStr) -> Result<Vec<String>, String> {
+pub fn hosts(value: &OsStr) -> Result<Vec<String>, String> {
     host_list::expand(text(value)?, HOSTS_MAX)
 }
 
 /// An IP address and a port.
-pub(crate) fn address(value: &OsStr) -> Result<SocketAddr, String> {
+pub fn address(value: &OsStr) -> Result<SocketAddr, String> {
     let typed = text(value)?;
     typed.parse().map_err(|_| {
         format!(
@@ -244,7 +238,7 @@ pub(crate) fn address(value: &OsStr) -> Result<SocketAddr, String> {
 }
 
 /// A length of time.
-pub(crate) fn duration(value: &OsStr) -> Result<Duration, String> {
+pub fn duration(value: &OsStr) -> Result<Duration, String> {
     let typed = text(value)?;
     let digits = typed.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit_ms = match &typed[digits.len()..] {
@@ -261,7 +255,7 @@ pub(crate) fn duration(value: &OsStr) -> Result<Duration, String> {
 }
 
 /// An environment variable and its value.
-pub(crate) fn variable(value: &OsStr) -> Result<(String, String), String> {
+pub fn variable(value: &OsStr) -> Result<(String, String), String> {
     let typed = text(value)?;
     match typed.split_once('=') {
         Some((name, value)) if !name.is_empty() && !typed.contains('\0') => Ok((name.into(), value.into())),
@@ -270,12 +264,12 @@ pub(crate) fn variable(value: &OsStr) -> Result<(String, String), String> {
 }
 
 /// One of the given choices.
-pub(crate) fn choice<T: Copy>(value: &OsStr, choices: &[(&str, T)]) -> Result<T, String> {
+pub fn choice<T: Copy>(value: &OsStr, choices: &[(&str, T)]) -> Result<T, String> {
     let typed = value.to_string_lossy();
     let found = choices.iter().find(|(name, _)| *name == typed);
     found.map(|(_, choice)| *choice).ok_or_else(|| {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        let near = crate::suggest::nearest(&typed, names.iter().copied());
+        let near = crate::nearest(&typed, names.iter().copied());
         let hint = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
         format!("'{typed}' is none of {}{hint}", names.join(", "))
     })

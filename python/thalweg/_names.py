@@ -1,4 +1,4 @@
-"""Turns keywords into the words of the command, whose table of flags gives them their meaning."""
+"""Names of files, standard streams and numbers, as arguments of calls give them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,6 @@ Name: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 ``table:NAME@LOW..HIGH``."""
 Size: TypeAlias = int | str
 """Bytes, or text with a unit or a share: ``"256MiB"``, ``"50%"``."""
-Option: TypeAlias = bool | SupportsIndex | float | Name | Iterable[Name] | None
-"""The value of a keyword. ``None``, ``False`` and an empty list are as if it were not there."""
-
-
-SWITCHES = frozenset(
-    "ascii datamation delete detach dry_run existing merge no_checksum no_proof no_xattrs prefixed resume skewed"
-    " split_keys strict through_ssh unique update verify".split()
-)
-"""Keywords whose flags take no value."""
-_NAMES = frozenset(("output", "identity", "summary", "files_from"))
-"""Keywords that are names of files."""
-_LISTS = frozenset(("scratch", "by", "right_by", "filter", "include", "exclude"))
-"""Keywords that take several values."""
 
 
 class Array(Protocol):
@@ -142,37 +129,3 @@ def size(what: str, given: object) -> int:
         return _native.size(str(given))
     except UsageError as why:
         raise UsageError(f"{what}: {why}") from None
-
-
-def flags(options: dict[str, Option]) -> list[str]:
-    """The flags for keywords: ``right_record=8`` is ``--right-record=8``."""
-    words: list[str] = []
-    for name, value in options.items():
-        flag = "--" + name.rstrip("_").replace("_", "-")
-        if value is None or value is False:
-            continue
-        if name in SWITCHES:
-            if value is not True:
-                raise TypeError(f"{name}={value!r}: give True or False")
-            words.append(flag)
-        elif name in _NAMES:
-            words.append(f"{flag}={one_name(value, name)}")
-        elif value is not True and isinstance(value, (SupportsIndex, float)):
-            words.append(f"{flag}={value}")
-        elif name in _LISTS:
-            words += [
-                f"{flag}={word}"
-                for word in names(
-                    value, name, "text, or a list of texts" if name != "scratch" else "a name, or a list of names"
-                )
-            ]
-        elif isinstance(value, (str, bytes, os.PathLike)):
-            words.append(f"{flag}={os.fsdecode(value)}")
-        else:
-            raise TypeError(f"{name}={value!r}: give a number or text")
-    return words
-
-
-def words(verb: str, given: Iterable[str], options: dict[str, Option]) -> list[str]:
-    """A command: its name, its flags, and what is not a flag."""
-    return [*verb.split(), *flags(options), "--", *given]
