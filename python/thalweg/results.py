@@ -97,9 +97,10 @@ class MemoryReceipt(Object):
     """The memory limit and the memory used."""
 
     limit_bytes: int
-    """The limit (``memory``) of the whole process."""
+    """The limit: ``memory``."""
     peak_bytes: int
-    """The peak resident size, as the kernel counts it."""
+    """The peak resident size of the whole process, as the kernel counts it, whatever else a program with this
+    library holds."""
     huge_page_bytes: int
     """Bytes in huge pages at the end of the work."""
 

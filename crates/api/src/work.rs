@@ -201,7 +201,7 @@ pub struct JoinSpec<E = String, L = RecordForm> {
 
 /// What to do with records, and how: to sort, shuffle, merge, join or partition them. `E` is a place that records come
 /// from or go to, and `L` their layout: text and words in messages, and what the engine makes of them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkSpec<E = String, L = RecordForm> {
     /// What is done with the records.
     #[serde(default)]
@@ -253,30 +253,14 @@ pub struct WorkSpec<E = String, L = RecordForm> {
     pub unknown: BTreeMap<String, Value>,
 }
 
-impl<E, L> WorkSpec<E, L> {
+impl<E: Default, L: Default> WorkSpec<E, L> {
     /// Some work with whole records as keys, and defaults for all other options.
     pub fn new(work: Work, inputs: Vec<E>, output: E, layout: L) -> WorkSpec<E, L> {
-        WorkSpec {
-            work,
-            inputs,
-            output,
-            layout,
-            keys: Vec::new(),
-            header: 0,
-            right: None,
-            memory: None,
-            scratch: Vec::new(),
-            scratch_limit: None,
-            threads: None,
-            equal: false,
-            unique: false,
-            resume: false,
-            io: IoChoice::Auto,
-            no_proof: false,
-            unknown: BTreeMap::new(),
-        }
+        WorkSpec { work, inputs, output, layout, ..WorkSpec::default() }
     }
+}
 
+impl<E, L> WorkSpec<E, L> {
     /// The inputs, of both sides if it is a join.
     pub fn all_inputs(&self) -> impl Iterator<Item = &E> {
         self.inputs.iter().chain(self.right.iter().flat_map(|right| &right.inputs))
@@ -343,7 +327,8 @@ impl WorkSpec {
         let mut set = |name: &str, value: Value| _ = fields.insert(name.to_string(), value);
         let texts = |keys: &[KeyPart]| keys.iter().map(|part| Value::from(part.to_string())).collect();
         set("by", texts(&self.keys));
-        set("memory", self.memory.map(size::value).into());
+        set("memory", self.memory.map(size::word).into());
+        set("scratch_limit", self.scratch_limit.map(size::word).into());
         set("scratch", self.scratch.iter().map(|path| Value::from(path.display().to_string())).collect());
         set("shares", self.equal.then_some("equal").into());
         match self.work {
@@ -433,6 +418,20 @@ mod size {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use serde_json::Value;
     use thalweg_base::units::Size;
+
+    /// The size as people write it: `64MiB`, `100`, `50%`.
+    pub(super) fn word(size: Size) -> String {
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        match size {
+            Size::Percent(percent) => format!("{percent}%"),
+            Size::Bytes(bytes) => {
+                match units.iter().find(|(bits, _)| bytes > 0 && bytes.trailing_zeros() >= *bits) {
+                    Some((bits, unit)) => format!("{}{unit}", bytes >> bits),
+                    None => bytes.to_string(),
+                }
+            }
+        }
+    }
 
     pub(super) fn value(size: Size) -> Value {
         match size {
@@ -548,6 +547,7 @@ mod tests {
             keys: vec!["0:10".parse().unwrap(), "12:2:desc".parse().unwrap()],
             memory: Some(Size::Percent(50.0)),
             scratch: vec!["x".into(), "y".into()],
+            scratch_limit: Some(Size::Bytes(3 << 30)),
             unique: true,
             equal: true,
             io: IoChoice::Uring,
@@ -556,7 +556,7 @@ mod tests {
         assert_eq!(
             words(&spec),
             "sort a -o b --by 0:10 --by 12:2:desc --io uring --memory 50% --record 100 --scratch x --scratch y \
-             --shares equal --unique"
+             --scratch-limit 3GiB --shares equal --unique"
         );
         let right = JoinSpec {
             inputs: vec!["r".into()],

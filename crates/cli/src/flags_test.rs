@@ -72,7 +72,7 @@ const CASES: &[Case] = &[
     ("limit", &["pump", "--limit=50MB"], |a| a.ask.pump.limit == Some(50_000_000)),
     ("verify", &["pump", "--verify"], |a| a.ask.pump.verify),
     ("no-disk", &["pump", "--no-disk", "1GiB"], |a| a.ask.pump.no_disk == Some(1 << 30)),
-    ("no-checksum", &["pump", "--no-checksum"], |a| !a.ask.pump.checksum),
+    ("no-checksum", &["pump", "--no-checksum"], |a| a.ask.pump.no_checksum),
     ("strict", &["pump", "--strict"], |a| a.ask.pump.strict),
     ("exclude", &["pump", "--exclude", "*.o"], |a| a.ask.pump.choice.rules == ["- *.o"]),
     ("include", &["pump", "--include=b", "--exclude", "+ c"], |a| a.ask.pump.choice.rules == ["+ b", "+ c"]),

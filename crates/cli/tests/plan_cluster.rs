@@ -161,7 +161,7 @@ fn clusters_that_nobody_has_are_planned_for() {
     assert_eq!((plan.nodes.len(), plan.input_bytes, plan.passes), (1000, 100_000_000_000_000, 1));
     assert!(plan.seconds > 100.0 && plan.stages[2].bottleneck == "all disks", "{:?}", plan.stages);
     let narrow =
-        run(&["plan", "sort", "--datamation", "--simulate", "nodes=32,disk=2GB/s,link=1Gbit,data=1TB"]);
+        run(&["plan", "sort", "--datamation", "--simulate", "nodes=32,disk=2GB/s,link=100Mbit,data=1TB"]);
     let text = narrow.is_done();
     assert!(text.contains("limit     read+river, all links") && text.contains("n1 to n32"), "{text}");
     for (args, holds) in [

@@ -18,11 +18,12 @@ use crate::{Asked, Result};
 const VOLUMES: &[u8] = b"thalweg://";
 
 /// Where bytes come from or go to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Endpoint {
     /// The path of a file or, in a transfer, of a file or a directory tree.
     Path(PathBuf),
     /// Standard input or output, written `-`.
+    #[default]
     Standard,
     /// Files that each node of a cluster has for itself, written `nodes:PATTERN`.
     Nodes(PathBuf),

@@ -36,8 +36,9 @@ pub fn check_options(options: &WorkOptions) -> Result<()> {
     options.all_inputs().chain([&options.output]).try_for_each(Endpoint::check)
 }
 
-/// How a [`Sorter`](crate::Sorter) is to sort.
-#[derive(Debug, Clone)]
+/// How a [`Sorter`](crate::Sorter) is to sort: by default lines, compared as a whole, with the memory and threads that
+/// the machine offers.
+#[derive(Debug, Clone, Default)]
 pub struct SorterOptions {
     /// The layout of the records that are put.
     pub layout: Layout,
@@ -56,29 +57,12 @@ pub struct SorterOptions {
     pub unique: bool,
     /// The I/O back end, for scratch.
     pub io: IoChoice,
-    /// Whether to compute proofs. Only benchmarks turn this off.
-    pub proof: bool,
-}
-
-/// Lines, compared as a whole, with the memory and threads that the machine offers.
-impl Default for SorterOptions {
-    fn default() -> SorterOptions {
-        SorterOptions {
-            layout: Layout::Lines,
-            keys: Vec::new(),
-            memory: None,
-            scratch: Vec::new(),
-            scratch_limit: None,
-            threads: None,
-            unique: false,
-            io: IoChoice::Auto,
-            proof: true,
-        }
-    }
+    /// Whether to compute no proofs. Only benchmarks do without them.
+    pub no_proof: bool,
 }
 
 /// What to generate.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GenOptions {
     /// How many records.
     pub count: u128,
@@ -92,13 +76,6 @@ pub struct GenOptions {
     pub start: u128,
     /// The I/O back end.
     pub io: IoChoice,
-}
-
-impl GenOptions {
-    /// Binary records with uniform keys, from the first one on.
-    pub fn new(count: u128, output: Endpoint) -> GenOptions {
-        GenOptions { count, output, ascii: false, skewed: false, start: 0, io: IoChoice::Auto }
-    }
 }
 
 /// What to check.
@@ -121,7 +98,7 @@ pub struct CheckOptions {
 }
 
 /// What to move and how.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct PumpOptions {
     /// Where the bytes are.
     pub sources: Vec<Endpoint>,
@@ -137,8 +114,8 @@ pub struct PumpOptions {
     pub verify: bool,
     /// Move this many bytes of noise from memory instead.
     pub no_disk: Option<u64>,
-    /// Whether to take checksums.
-    pub checksum: bool,
+    /// Whether to take no checksums.
+    pub no_checksum: bool,
     /// Whether the first error ends the transfer. Otherwise what cannot be copied is left out and listed.
     pub strict: bool,
     /// Which entries are copied, and what happens to others at the destination.
@@ -150,18 +127,6 @@ pub struct PumpOptions {
 impl PumpOptions {
     /// A transfer with defaults for all other options.
     pub fn new(sources: Vec<Endpoint>, dest: Endpoint) -> PumpOptions {
-        PumpOptions {
-            sources,
-            dest,
-            streams: None,
-            limit: None,
-            resume: false,
-            verify: false,
-            no_disk: None,
-            checksum: true,
-            strict: false,
-            choice: PumpChoice::default(),
-            io: IoChoice::Auto,
-        }
+        PumpOptions { sources, dest, ..PumpOptions::default() }
     }
 }

@@ -214,7 +214,7 @@ fn resolve(options: &SorterOptions, io: &Arc<dyn FileSystem>) -> Result<Sort> {
         scratch_limit: scratch_limit(options.scratch_limit, &scratch),
         lanes: machine::lanes(options.threads),
         unique: options.unique,
-        hashing: options.proof,
+        hashing: !options.no_proof,
         ..Sort::new(options.layout, memory_bytes, scratch)
     })
 }

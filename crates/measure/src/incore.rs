@@ -123,7 +123,7 @@ fn sort_in_memory(
         memory: Some(Size::Bytes(memory_of(records.bytes))),
         scratch_limit: Some(Size::Bytes(0)),
         threads: Some(lanes),
-        proof,
+        no_proof: !proof,
         ..SorterOptions::default()
     })?;
     for (from, _) in &records.pairs {

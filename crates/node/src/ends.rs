@@ -163,7 +163,7 @@ pub(crate) fn request(transport: &dyn Initiator, options: &PumpOptions, sources:
         limit: options.limit,
         resume: options.resume,
         verify: options.verify,
-        checksum: options.checksum,
+        checksum: !options.no_checksum,
         strict: options.strict,
         choice: options.choice.clone(),
     }

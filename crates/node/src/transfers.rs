@@ -284,7 +284,7 @@ fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
         limit: request.limit,
         resume: request.resume,
         verify: request.verify,
-        checksum: request.checksum,
+        no_checksum: !request.checksum,
         strict: request.strict,
         choice: request.choice.clone(),
         ..PumpOptions::new(request.sources.iter().map(end).collect::<Result<_>>()?, dest)

@@ -48,7 +48,7 @@ impl Sorter {
             threads: asked.threads,
             unique: asked.unique,
             io: asked.io,
-            proof: !asked.no_proof,
+            no_proof: asked.no_proof,
         };
         let made = py.detach(|| thalweg::Sorter::new(&options));
         let inner = made.map_err(|why| errors::raised(py, &why))?;

@@ -8,7 +8,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode};
 
 /// The tests with Ray.
 const OF_RAY: [&str; 3] =
@@ -38,14 +38,16 @@ fn main() -> ExitCode {
         pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp"]);
         pytest.arg(place.join(format!("tmp{number}"))).args(words);
         pytest.current_dir(&root).env("PATH", &path).env("PYTHONPYCACHEPREFIX", place.join("compiled"));
-        pytest.stdout(Stdio::piped()).spawn().expect("python starts")
+        // If a test hangs, the file stays and shows which.
+        let log = place.join(format!("pytest{number}.log"));
+        pytest.stdout(fs::File::create(&log).expect("it can be written"));
+        (pytest.spawn().expect("python starts"), log)
     };
-    let started: Vec<Child> = runs.into_iter().enumerate().map(start).collect();
+    let started: Vec<(Child, PathBuf)> = runs.into_iter().enumerate().map(start).collect();
     let mut is_good = true;
-    for pytest in started {
-        let output = pytest.wait_with_output().expect("python ends");
-        std::io::stdout().write_all(&output.stdout).expect("there is somebody to read it");
-        is_good &= output.status.success();
+    for (mut pytest, log) in started {
+        is_good &= pytest.wait().expect("python ends").success();
+        print!("{}", String::from_utf8_lossy(&fs::read(log).expect("it was written")));
     }
     fs::remove_dir_all(&place).expect("what was installed is removed");
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }

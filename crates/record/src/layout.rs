@@ -64,11 +64,12 @@ macro_rules! each_record {
 }
 
 /// The layout of records in a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
     /// Every record has this many bytes, at least 1.
     Fixed(u32),
     /// Records are lines. The newline ends a record and is not part of it.
+    #[default]
     Lines,
     /// Every record begins with its length: four bytes, little-endian, which count the bytes after them.
     Prefixed,

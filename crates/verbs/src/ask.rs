@@ -13,7 +13,7 @@ use thalweg_api::RecordForm;
 use crate::{Command, Usage, values};
 
 /// What was asked of a verb. A list or an `Option` is empty if its option was not given.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Ask {
     /// The command. Only some flags stand without one.
     pub command: Option<Command>,
@@ -80,41 +80,6 @@ pub enum Planned {
     Task(Box<Task>),
     /// A sort on a simulated cluster, with this memory of each node, of records with this layout.
     Simulated(Simulated, Option<u64>, Layout),
-}
-
-impl Default for Ask {
-    fn default() -> Ask {
-        Ask {
-            command: None,
-            words: Vec::new(),
-            work: WorkOptions::new(Work::Sort, Vec::new(), Endpoint::Standard, Layout::Lines),
-            output: None,
-            form: RecordForm::default(),
-            datamation: false,
-            seed: None,
-            pick: PartitionPick::default(),
-            parts: None,
-            split_keys: false,
-            kind: JoinKind::default(),
-            right_record: None,
-            right_keys: Vec::new(),
-            between: None,
-            simulate: None,
-            generated: GenOptions::new(0, Endpoint::Standard),
-            summary: None,
-            merge: false,
-            pump: PumpOptions::new(Vec::new(), Endpoint::Standard),
-            files_from: None,
-            ssh: None,
-            there: None,
-            through_ssh: false,
-            nodes: None,
-            cluster: None,
-            identity: None,
-            on: Vec::new(),
-            detach: false,
-        }
-    }
 }
 
 /// The variable with the ssh command, if no option gives it.

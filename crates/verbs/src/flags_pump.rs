@@ -31,10 +31,7 @@ core at either end.",
     flag("no-checksum", Switch, PUMPS, "for benchmarks: take no checksums", "\
 For benchmarks: take no checksums, to see what they cost. The receipt then does not say whether the output equals the \
 input, and interrupted files are copied from their beginning.",
-        |ask, _| {
-            ask.pump.checksum = false;
-            Ok(())
-        }),
+        on!(pump.no_checksum)),
     flag("strict", Switch, PUMPS, "end with the first file that cannot be copied", "\
 End with the first file or directory that cannot be read, that vanished, or that changed while it was read, even if it \
 only grew. Without this flag, it is left out and listed at the end, and the exit status is 4.",

@@ -20,7 +20,7 @@ impl Ask {
         let far = is_node(&dest) || sources.iter().any(is_node);
         let identity = if far { self.identity()? } else { PathBuf::new() };
         let ssh = self.over_ssh(&sources, &dest)?;
-        if self.pump.verify && !self.pump.checksum {
+        if self.pump.verify && self.pump.no_checksum {
             return Err(Usage(
                 "--verify compares checksums, and --no-checksum takes none; leave one of them out".into(),
             ));

@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use crate::test_programs::{self, Outcome, Tally, result_of};
 use crate::{docs, tidy};
@@ -39,8 +40,10 @@ pub(crate) fn run(root: &Path) -> bool {
     let mut sum = Tally::default();
     let mut failed = Vec::new();
     let mut tests = Outcome::default();
+    let mut times = Vec::new();
     for (name, step) in STEPS {
         println!("== {name}");
+        let start = Instant::now();
         let tally = match step {
             Step::Program(words) => one(program(root, words)),
             Step::Own(check) => one(check(root)),
@@ -50,6 +53,7 @@ pub(crate) fn run(root: &Path) -> bool {
                 tests.tally
             }
         };
+        times.push(format!("{name} {:.0} s", start.elapsed().as_secs_f64()));
         if tally.failed > 0 {
             failed.push(*name);
         }
@@ -63,6 +67,7 @@ pub(crate) fn run(root: &Path) -> bool {
             "flaky {test} (failed once, passed alone; the next time it is a failure, see crates/xtask/flaky.txt)"
         );
     }
+    println!("times: {}", times.join(", "));
     if !failed.is_empty() {
         println!("failed: {}", failed.join(", "));
     }

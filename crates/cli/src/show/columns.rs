@@ -33,7 +33,7 @@ pub(crate) fn labelled(label: &str, text: &str) -> String {
     format!("{label:<9} {text}\n")
 }
 
-/// The command that was asked for, as a shell reads it; empty for a receipt without it.
+/// The command that was asked for, as a shell reads it; empty for a plan without it.
 pub(super) fn asked(words: &[String]) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_./:=,@%+-".contains(c);
     let quoted = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {

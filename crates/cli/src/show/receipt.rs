@@ -3,7 +3,7 @@
 use thalweg_api::{GrownInputs, Proof, Receipt, Sides, Stage};
 use thalweg_base::units::{Bytes, Count, MIB};
 
-use super::columns::{asked, columns, labelled, rate, records, seconds, traffic};
+use super::columns::{columns, labelled, rate, records, seconds, traffic};
 use super::partition::partition;
 
 /// The records in and out, the invariant, and the cost next to the plan's prediction.
@@ -26,8 +26,7 @@ pub(crate) fn receipt(receipt: &Receipt) -> String {
         text += &labelled("replaced", &format!("a file, without {}", receipt.not_kept.join(", ")));
     }
     text += &receipt.grown.as_ref().map_or_else(String::new, grown);
-    text += &receipt.partition.as_ref().map_or_else(String::new, partition);
-    text + &asked(&receipt.asked)
+    text + &receipt.partition.as_ref().map_or_else(String::new, partition)
 }
 
 /// The work of an earlier run; empty if the run started from the beginning.

@@ -144,9 +144,20 @@ pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
 pub(crate) fn until_within(seconds: f64, what: &str, mut holds: impl FnMut() -> bool) {
     let watch = Stopwatch::start();
     while !holds() {
-        assert!(watch.seconds() < seconds, "{what} did not come about in {seconds} s");
+        assert!(watch.seconds() < seconds, "{what} did not come about in {seconds} s: {}", processes());
         std::thread::park_timeout(Duration::from_millis(1));
     }
+}
+
+/// What the processes of this machine do that belong to tests: state, CPU time, and where each waits in the kernel. It
+/// tells a machine that is busy from a process that waits for ever.
+fn processes() -> String {
+    let mut ps = Command::new("ps");
+    let listed = ps.args(["-eo", "pid,ppid,stat,time,wchan:24,args", "--forest"]).output();
+    let lines = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let own = lines.lines().filter(|line| line.contains("target/") || line.contains("thalweg"));
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!("load {load}{}", own.take(100).collect::<Vec<_>>().join("\n"))
 }
 
 /// A running command, which has no input and whose output nobody has read yet. It is killed when the test ends.

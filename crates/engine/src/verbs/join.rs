@@ -255,7 +255,7 @@ impl Job<'_> {
             threads: *threads,
             unique: false,
             io: *io,
-            proof: true,
+            no_proof: false,
         };
         let mut sorter = Sorter::on(&options, &self.disks.scratch, None)?;
         let input = Location::new(&self.disks.of_input(input), input.input_path()?);

@@ -110,7 +110,7 @@ fn sources(options: &PumpOptions, io: &Arc<dyn FileSystem>) -> Result<Transfer> 
         limit: options.limit,
         resume: options.resume,
         verify: options.verify,
-        hashing: options.checksum,
+        hashing: !options.no_checksum,
         strict: options.strict,
         choice: Choice::of(&options.choice).map_err(thalweg_transfer::Error::from)?,
         ..Transfer::new(sources, To::Null)

@@ -16,7 +16,7 @@ use thalweg_base::rng::{Rng, seeds};
 use super::client::{Client, Sent, Variant};
 use super::drops::Drops;
 use super::image::Address;
-use super::interval::{Bytes, Interval, Point};
+use super::interval::{Bytes, Interval};
 use super::journal::ClientId;
 use super::message::{
     Answer, Arrange, Ask, Message, Operation, Outcome, Requests, Scan, Spec, TableId, What,
@@ -479,17 +479,24 @@ impl World {
         }
     }
 
+    /// No key is served by two servers.
     fn check_owners(&self) {
-        for i in 0..2 * KEYS {
-            let key = key(i);
-            let serves = |server: &&BucketServer| {
-                let served = server.tables.get(&self.spec.id).into_iter().flat_map(|served| &served.buckets);
-                let serves =
-                    |bucket: &&Owned| bucket.serves(Point::At(&key)) && bucket.may_serve(self.now_ms);
-                served.filter(serves).count() > 0
-            };
-            let owners: Vec<&Address> = self.servers.iter().filter(serves).map(|server| &server.me).collect();
-            assert!(owners.len() <= 1, "{} is served by {owners:?} at {}", key.escape_ascii(), self.now_ms);
+        let of = |server: &'_ BucketServer| {
+            let buckets = server.tables.get(&self.spec.id).into_iter().flat_map(|served| &served.buckets);
+            let serving = buckets.filter(|bucket| bucket.may_serve(self.now_ms)).map(Owned::served);
+            serving.filter(|interval| !interval.is_empty()).collect::<Vec<Interval>>()
+        };
+        let all = self.servers.iter().enumerate();
+        let mut owned: Vec<(Interval, usize)> =
+            all.flat_map(|(at, server)| of(server).into_iter().map(move |interval| (interval, at))).collect();
+        owned.sort_unstable_by(|(a, _), (b, _)| a.from.cmp(&b.from));
+        let mut last: Option<&(Interval, usize)> = None;
+        for next in &owned {
+            if let Some((before, _)) = last.filter(|last| last.1 != next.1) {
+                let twice = before.to.is_above(&next.0.from);
+                assert!(!twice, "{before:?} and {:?} are both served at {}", next.0, self.now_ms);
+            }
+            last = last.filter(|last| last.0.to >= next.0.to).or(Some(next));
         }
     }
 

@@ -100,7 +100,7 @@ impl PreparedParticipant {
         let memory = self.rest_bytes / OWN_SHARE * (OWN_SHARE - 1) / 2;
         let mut options = sort_stage::sorter_options(sort, memory, threads, &self.base.paths[0]);
         (options.layout, options.keys) = self.sides[side].travel();
-        options.proof = true;
+        options.no_proof = false;
         if let Some(Size::Bytes(limit)) = options.scratch_limit {
             options.scratch_limit = Some(Size::Bytes(limit / 2));
         }

@@ -41,7 +41,7 @@ pub(super) fn sorter_options(
         unique: sort.unique,
         io: sort.io,
         // Records are proved where they enter the river and where they are written; only drops have to be counted here.
-        proof: sort.unique,
+        no_proof: !sort.unique,
     }
 }
 
