@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import errno
+import inspect
 import io
 import os
 import pickle
+import re
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 import thalweg
+import thalweg.errors
 
 
 def test_a_missing_file_is_an_os_error() -> None:
@@ -170,3 +175,39 @@ def test_a_cluster_without_an_identity_is_named(use: Callable[[], object]) -> No
     with pytest.raises(thalweg.NoIdentity) as caught:
         use()
     assert caught.value.path.name == "thalweg"
+
+
+def evidence(cls: type[BaseException]) -> set[str]:
+    """The attributes that a class and those above it declare; some are those of an OSError."""
+    declared = {name for above in cls.__mro__ for name in vars(above).get("__annotations__", {})}
+    return declared | ({"errno", "filename"} if issubclass(cls, OSError) else set())
+
+
+def test_classes_are_those_of_the_native_half_with_the_same_evidence() -> None:
+    source = (ROOT / "crates/py/src/errors.rs").read_text()
+    raised = re.findall(r'class!\(\s*\$?py,\s*"(\w+)"((?:,\s*\w+ = [^,()]*(?:\([^()]*\))?[^,()]*)*)\s*\)', source)
+    assert len(raised) > 40 and {name for name, _ in raised} >= {"ScratchFull", "FileError", "UsageError"}
+    for name, given in raised:
+        attributes = set(re.findall(r"(\w+) = ", given))
+        assert attributes <= evidence(getattr(thalweg.errors, name)), name
+    by_name = set(re.findall(r'=> "(\w+)"', source)) | {name for name, _ in raised}
+    own = "".join(path.read_text() for path in (ROOT / "python/thalweg").glob("*.py"))
+    for name, cls in inspect.getmembers(thalweg.errors, inspect.isclass):
+        # A class that is never raised itself has others below it.
+        is_raised = name in by_name or re.search(rf"\b{name}\(", own.replace(f"class {name}(", ""))
+        assert is_raised or cls.__subclasses__(), name
+
+
+def test_the_stub_of_the_native_half_has_what_it_has() -> None:
+    """Their types are those that pyright sees; that the names are right nothing else shows."""
+    from thalweg import _native
+
+    stub = ast.parse((ROOT / "python/thalweg/_native.pyi").read_text())
+    functions = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
+    classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+    there = {name for name in dir(_native) if not name.startswith("_")}
+    assert there == functions | classes.keys()
+    for name, node in classes.items():
+        methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        own = {item for item in vars(getattr(_native, name)) if not item.startswith("_")}
+        assert own == {method for method in methods if not method.startswith("_")}, name
