@@ -76,7 +76,7 @@ def _watched(asked: tuple[str, list[str], dict[str, Any]], show: Look | None, ca
         nonlocal last
         if cancel is not None:
             cancel.check()
-        if show is None:
+        if show is None or not seen[0]:
             return
         if last[0] and seen[:2] != last[:2]:
             show(*_done(last))
@@ -108,8 +108,6 @@ class _Bar:
         self._stage = ""
 
     def look(self, stage: str, index: int, stages: int, done: int, total: int) -> None:
-        if not stage:
-            return
         if stage != self._stage:
             self.close()
             self._stage = stage

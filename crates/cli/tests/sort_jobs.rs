@@ -212,7 +212,7 @@ fn matrix(stage: &str) {
     for some in faults.chunks(5) {
         let done = std::thread::scope(|scope| {
             let running: Vec<_> =
-                some.iter().map(|(fault, whom)| scope.spawn(move || one(stage, fault, whom))).collect();
+                some.iter().map(|(fault, whom)| scope.spawn(move || one((stage, fault, whom), 3))).collect();
             let joined = running
                 .into_iter()
                 .map(|case| case.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -233,8 +233,9 @@ fn receipt_of(told: &Outcome, watched: bool) -> Receipt {
     jobs.into_iter().find_map(|job| job.share?.receipt).expect("some node has it")
 }
 
-/// One row of the matrix; `None` where there are no labs.
-fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
+/// One row of the matrix; `None` where there are no labs. On a busy machine the fault may come when the job has ended;
+/// then there are this many more tries.
+fn one((stage, fault, whom): (&str, &str, &str), tries: u32) -> Option<String> {
     let bed = if stage == "publish" { Bed::of(&EARLY)? } else { Bed::new()? };
     let what = format!("{fault} {whom} at {stage}");
     // A node that has written everything, and is not missed before the others have, is not needed any more.
@@ -277,6 +278,11 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
             let exchanged = ["sort+write", "publish"].contains(&stage);
             let lost = if is_pair && exchanged { receipt.failed.len() } else { usize::from(!is_done) };
             assert!(lost <= 1, "{what}: {receipt:?}");
+            let is_late = stage == "publish" && lost == 1 && receipt.failed.is_empty();
+            if is_late && receipt.holds && receipt.nodes.len() == HOSTS && tries > 0 {
+                drop(bed);
+                return one((stage, fault, whom), tries - 1);
+            }
             assert!(receipt.holds && receipt.nodes.len() == HOSTS - lost, "{what}: {receipt:?}");
             let names = receipt.failed.iter().filter(|line| is_pair || line.contains(host)).count();
             assert!(receipt.failed.len() == lost && names == lost, "{what}: {receipt:?}");

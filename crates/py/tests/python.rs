@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         let mut pytest = Command::new(bin.join("python"));
         pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp"]);
         pytest.arg(place.join(format!("tmp{number}"))).args(words);
-        pytest.current_dir(&root).env("PATH", &path).env("PYTHONPYCACHEPREFIX", place.join("compiled"));
+        pytest.current_dir(&root).env("PATH", &path).env("PYTHONDONTWRITEBYTECODE", "1");
         // If a test hangs, the file stays and shows which.
         let log = place.join(format!("pytest{number}.log"));
         pytest.stdout(fs::File::create(&log).expect("it can be written"));

@@ -50,11 +50,7 @@ const SECONDS: &str = "target/tests-seconds";
 /// The tests that have failed beside others and passed alone, a line for each.
 const FLAKY: &str = "crates/xtask/flaky.txt";
 /// What runs at the same time: each lane takes programs of its first kind, and those of its second when there are no more.
-const LANES: &[&[Kind]] =
-    &[&[Kind::Computes, Kind::Waits], &[Kind::Waits, Kind::Computes], &[Kind::Waits], &[Kind::Waits]];
-/// How much programs that compute step back: what starts processes and waits for them then sees a machine that is almost
-/// idle, and finds in time what it waits for.
-const NICE: &str = "15";
+const LANES: &[&[Kind]] = &[&[Kind::Computes, Kind::Waits], &[Kind::Waits, Kind::Computes], &[Kind::Waits]];
 /// The lane of what runs afterwards.
 const ALONE: &[&[Kind]] = &[&[Kind::Measures]];
 /// The time limit of a program, after which it is considered to hang. That of the Python package builds it with pip,
@@ -326,10 +322,8 @@ impl Runner {
         skipped: &Path,
     ) -> io::Result<Option<i32>> {
         let out = File::create(log)?;
-        let mut command = Command::new("nice");
-        let nice = if program.kind() == Kind::Computes { NICE } else { "0" };
-        command.args(["-n", nice, "timeout", "--foreground", &self.seconds_max.to_string()]);
-        command.arg(&program.path).args(args);
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", &self.seconds_max.to_string()]).arg(&program.path).args(args);
         command.current_dir(&program.directory).env("CARGO_MANIFEST_DIR", &program.directory);
         command.env("THALWEG_SKIPPED", skipped).stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
         Ok(command.status()?.code())
