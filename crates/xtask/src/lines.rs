@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn only_lines_with_code_count() {
-        let rust = "//! A head.\n\nfn f() -> &'static str {\n    // Why.\n    \"a\n    b\n    c\"\n}\n\n#[cfg(test)]\nmod tests {\n    fn g() {}\n}\n";
+        let rust = "//! A head.\n\nfn f() -> &'static str {\n    // Why.\n    g(\"a\n    b\n    c\")\n}\n\n#[cfg(test)]\nmod tests {\n    fn g() {}\n}\n";
         assert_eq!(of_rust(rust), 4);
         let python = "\"\"\"A head.\"\"\"\n\n# Why.\ndef f():\n    \"\"\"Long,\n    and longer.\n    \"\"\"\n    return 1\n";
         assert_eq!(of_python(python), 2);
