@@ -140,6 +140,7 @@ def test_progress_is_shown_by_tqdm(capsys: pytest.CaptureFixture[str]) -> None:
         (TypeError, lambda: thalweg.sort("a", "b", scratch=[1]), r"scratch=\[1\]: give a name, or a list of names"),  # type: ignore[list-item]
         (TypeError, lambda: thalweg.check("a", summary=5), "summary=5: give a name"),  # type: ignore[arg-type]
         (TypeError, lambda: thalweg.detach("sort", "a", "b", uniqe=True), "sort has no keyword 'uniqe'; did you mean unique?"),
+        (TypeError, lambda: thalweg.detach("sort", "a", "b", uniqe=False), "sort has no keyword 'uniqe'"),
         (TypeError, lambda: thalweg.detach("merge", "a", "b", parts=3), "merge has no keyword 'parts'"),
         (TypeError, lambda: thalweg.detach("gen", "a", "b"), "gen has no keyword"),
         (thalweg.UsageError, lambda: thalweg.detach("srot", "a", "b"), "'srot' is no verb"),

@@ -43,7 +43,9 @@ def _done(verb: str, words: list[str], given: dict[str, Any]) -> str:
         asked = _cluster(cluster).options()
         given["identity"] = asked["identity"] if given.get("identity") is None else given["identity"]
         given["cluster"], on = asked["cluster"], on or asked["on"]
-    return call(verb, words, {**given, "on": on}, progress, cancel)
+    if on:
+        given["on"] = on
+    return call(verb, words, given, progress, cancel)
 
 
 def _work(verb: str, given: dict[str, Any]) -> Receipt:

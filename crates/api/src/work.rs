@@ -1,9 +1,9 @@
 //! What a verb on records was asked to do: the same in a call, in a job on nodes, and in lists of jobs, plans and
 //! receipts.
 //!
-//! Invariant: an option that was not given is not in the JSON form, so that programs of different ages understand each
-//! other until one gives an option that is new; and what a program does not know is kept in `unknown`, for its user to
-//! refuse.
+//! Invariant: an option that version 7 of the protocol does not have is in the JSON form only if it was given, so
+//! programs of different ages understand each other until one uses it. Options that a program does not know are kept in
+//! `unknown`, and work with such options is refused.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -197,6 +197,22 @@ pub struct JoinSpec<E = String, L = RecordForm> {
     /// The separator between the parts of a line.
     #[serde(with = "hex::bytes")]
     pub between: Vec<u8>,
+    /// Options of a program that is newer than this one, by their names.
+    #[serde(flatten)]
+    pub unknown: BTreeMap<String, Value>,
+}
+
+impl<E: Default, L: Default> Default for JoinSpec<E, L> {
+    fn default() -> JoinSpec<E, L> {
+        JoinSpec {
+            inputs: Vec::new(),
+            layout: L::default(),
+            keys: Vec::new(),
+            kind: JoinKind::default(),
+            between: b"\t".to_vec(),
+            unknown: BTreeMap::new(),
+        }
+    }
 }
 
 /// What to do with records, and how: to sort, shuffle, merge, join or partition them. `E` is a place that records come
@@ -266,9 +282,15 @@ impl<E, L> WorkSpec<E, L> {
         self.inputs.iter().chain(self.right.iter().flat_map(|right| &right.inputs))
     }
 
-    /// The options that this program does not know, separated by commas; empty if there are none.
+    /// The first options that this program does not know, separated by commas; empty if there are none. They come from
+    /// another host, so there are at most 10, in printable characters.
     pub fn not_known(&self) -> String {
-        self.unknown.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+        let of_right = self.right.iter().flat_map(|right| right.unknown.keys());
+        let names = self.unknown.keys().chain(of_right).take(10);
+        names
+            .map(|name| name.chars().take(40).collect::<String>().escape_default().to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// The same with other kinds of places and layouts. `input` and `output` make them of those here.
@@ -290,6 +312,7 @@ impl<E, L> WorkSpec<E, L> {
                 keys: right.keys.clone(),
                 kind: right.kind,
                 between: right.between.clone(),
+                unknown: right.unknown.clone(),
             }),
         };
         Ok(WorkSpec {
@@ -315,12 +338,28 @@ impl<E, L> WorkSpec<E, L> {
 }
 
 impl WorkSpec {
-    /// The words of the command for this work. Options follow the inputs and the output, in the order of the alphabet.
+    /// The words of the command for this work: options follow in the order of the alphabet. Names of inputs that begin
+    /// with a dash stand behind `--`, so that they are no options of a command that is made of the words.
     pub fn words(&self) -> Vec<String> {
+        let inputs: Vec<String> = self.all_inputs().cloned().collect();
+        let is_option = |name: &String| name.len() > 1 && name.starts_with('-');
+        let (before, behind) =
+            if inputs.iter().any(is_option) { (Vec::new(), inputs) } else { (inputs, Vec::new()) };
         let mut words = vec![self.work.verb().to_string()];
-        words.extend(self.all_inputs().cloned());
+        words.extend(before);
         words.extend(["-o".to_string(), self.output.clone()]);
-        let Ok(Value::Object(mut fields)) = serde_json::to_value(self) else { return words };
+        self.add_options(&mut words);
+        if !behind.is_empty() {
+            words.push("--".into());
+            words.extend(behind);
+        }
+        words
+    }
+
+    /// Adds the options that were given. Those that this program does not know are left out.
+    fn add_options(&self, words: &mut Vec<String>) {
+        let Ok(Value::Object(mut fields)) = serde_json::to_value(self) else { return };
+        fields.retain(|name, _| !self.unknown.contains_key(name));
         for said in ["work", "inputs", "output", "join", "keys", "equal", "memory_bytes", "memory_percent"] {
             fields.remove(said);
         }
@@ -344,6 +383,8 @@ impl WorkSpec {
             set("type", right.kind.name().into());
             set("right_record", right.layout.record.into());
             set("right_by", texts(&right.keys));
+            let is_of_lines = right.layout == RecordForm::default() && right.between != b"\t";
+            set("between", is_of_lines.then(|| String::from_utf8_lossy(&right.between)).into());
         }
         for (name, value) in fields {
             let flag = || format!("--{}", name.replace('_', "-"));
@@ -357,7 +398,6 @@ impl WorkSpec {
                 Value::Null | Value::Bool(false) | Value::Object(_) => {}
             }
         }
-        words
     }
 }
 
@@ -524,6 +564,10 @@ mod tests {
         let new = old.replacen('{', r#"{"stable":true,"#, 1);
         let job: JobOptions = from_json(&new).unwrap();
         assert_eq!(job.spec.not_known(), "stable");
+        let of_right = old.replacen(r#""kind":"#, r#""sta\nble":1,"kind":"#, 1);
+        let job: JobOptions = from_json(&of_right).unwrap();
+        assert_eq!(job.spec.not_known(), r"sta\nble", "a name of another host stays on its line");
+        assert!(job.words().iter().all(|word| !word.contains("ble")));
         assert!(from_json::<JobOptions>(&old.replace("a%20b", "a b")).is_err());
     }
 
@@ -563,10 +607,13 @@ mod tests {
             layout: RecordForm::default(),
             keys: vec!["1:1".parse().unwrap()],
             kind: JoinKind::Left,
-            between: b"\t".to_vec(),
+            ..JoinSpec::default()
         };
-        let spec = WorkSpec { right: Some(right), threads: Some(3), ..of(Work::Join) };
+        let spec = WorkSpec { right: Some(right.clone()), threads: Some(3), ..of(Work::Join) };
         assert_eq!(words(&spec), "join a r -o b --right-by 1:1 --threads 3 --type left");
+        let right = JoinSpec { inputs: vec!["--unique".into()], between: b", ".to_vec(), ..right };
+        let spec = WorkSpec { right: Some(right), ..of(Work::Join) };
+        assert_eq!(words(&spec), "join -o b --between ,  --right-by 1:1 --type left -- a --unique");
         assert_eq!(words(&of(Work::Shuffle(7))), "shuffle a -o b --seed 7");
         let parts = Work::Partition { pick: PartitionPick::Hash, parts: 4, split_keys: false };
         assert_eq!(words(&of(parts)), "partition a -o b --parts 4 --pick hash");

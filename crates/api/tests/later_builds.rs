@@ -67,7 +67,10 @@ fn read<T: DeserializeOwned + Serialize + PartialEq + Debug>(line: &str, text: &
         object.insert("of_a_later_build".into(), json!({"any": [1, null]}));
         match from_json::<T>(&more.to_string()) {
             // A job is not to be done without what was asked: its options keep the field, and nodes refuse it.
-            Ok(other) if line.starts_with("JobRequest") && path.ends_with("/ask") => {
+            Ok(other)
+                if line.starts_with("JobRequest")
+                    && (path.ends_with("/ask") || path.ends_with("/ask/join")) =>
+            {
                 assert!(to_json(&other).contains("of_a_later_build"), "{path} in {line}");
                 taken += 1;
             }

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 
 use lexopt::Arg;
 
-use thalweg_verbs::{Ask, At, Row, Usage, Value, nearest};
+use thalweg_verbs::{Ask, At, Row, Usage, nearest};
 
 use crate::commands::{COMMANDS, Command, info};
 use crate::flags::{flags, set};
@@ -56,7 +56,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<TypedArg
                 parser.value().map_err(|_| Usage(format!("{name} needs a value: {name} {value_name}")))?
             }
         };
-        if let (Value::File(of) | Value::Dir(of), true) = (flag.value, value.is_empty()) {
+        if let Some(of) = flag.value_name().filter(|_| flag.is_name() && value.is_empty()) {
             return Err(Usage(format!("{name}: the name is empty; write {name} {of}")));
         }
         set(flag, &mut args, &value).map_err(|why| Usage(format!("{name}: {why}")))?;

@@ -190,8 +190,8 @@ fn comes_back(change: &str, keeps_votes: bool) -> Option<(Bed, Outcome)> {
     let bed = Bed::new()?;
     let id = bed.sort(&["in"]);
     let watch = bed.watch(&id);
-    bed.lab.call("kill", &["n1"]);
-    bed.lab.call("kill", &["n2"]);
+    // Both at once: a node that outlives the first takes the sort over.
+    bed.lab.call("kill", &["n1", "n2"]);
     let (own, n2) = (bed.lab.directory("own"), bed.lab.directory("n2").join("identity"));
     let votes = if keeps_votes { "cp -a $N2/votes votes && " } else { "" };
     let back = if keeps_votes { " && mv votes $N2/votes" } else { "" };

@@ -42,6 +42,7 @@ fn a_task_in_a_process_of_its_own() {
                 keys: keys.clone(),
                 kind: JoinKind::Left,
                 between: Vec::new(),
+                ..RightSide::default()
             };
             let options = WorkOptions::new(Work::Join, left, output, LAYOUT);
             WorkOptions { keys, right: Some(right), memory, ..options }

@@ -19,7 +19,8 @@ fn part(offset: u32, length: u32) -> KeyPart {
 fn options(place: &Place, layouts: [Layout; 2], keys: [Vec<KeyPart>; 2], kind: JoinKind) -> WorkOptions {
     let [keys, right_keys] = keys;
     let (inputs, between) = (vec![place.end("right")], b", ".to_vec());
-    let right = RightSide { inputs, layout: layouts[1], keys: right_keys, kind, between };
+    let right =
+        RightSide { inputs, layout: layouts[1], keys: right_keys, kind, between, ..RightSide::default() };
     WorkOptions {
         keys,
         right: Some(right),

@@ -162,7 +162,7 @@ fn a_pair_holds_both_records_with_their_prefixes() {
     for kind in [JoinKind::Inner, JoinKind::Left, JoinKind::Anti] {
         let inputs = vec![place.end("right")];
         let right =
-            RightSide { inputs, layout: Layout::Prefixed, keys: vec![KEY], kind, between: b"\t".to_vec() };
+            RightSide { inputs, layout: Layout::Prefixed, keys: vec![KEY], kind, ..RightSide::default() };
         let asked = WorkOptions {
             right: Some(right),
             inputs: vec![place.end("left")],

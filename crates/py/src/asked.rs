@@ -20,12 +20,12 @@ pub(crate) fn asked(verb: &str, options: &Bound<'_, PyDict>) -> PyResult<Ask> {
     let mut ask = Ask::new(command(options.py(), verb)?);
     for (keyword, given) in options {
         let keyword: String = keyword.extract()?;
+        let flag = option(verb, &keyword, &ask)?;
         if is_not_there(&given)? {
             continue;
         }
-        let flag = option(verb, &keyword, &ask)?;
         for value in values(&flag.row, &keyword, &given)? {
-            if value.is_empty() && matches!(flag.row.value, Value::File(_) | Value::Dir(_)) {
+            if value.is_empty() && flag.row.is_name() {
                 return Err(errors::usage(options.py(), &format!("{keyword}: the name is empty")));
             }
             let set = (flag.set)(&mut ask, &value);
@@ -89,30 +89,30 @@ fn values(row: &Row, keyword: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<Os
         let given = given.repr().map(|text| text.to_string()).unwrap_or_default();
         PyTypeError::new_err(format!("{keyword}={given}: give {wanted}"))
     };
-    let is_true = given.cast::<PyBool>().is_ok();
+    let is_bool = given.is_instance_of::<PyBool>();
     let wanted = match (row.value, row.many) {
-        (Value::Switch, _) if is_true => return Ok(vec![OsString::new()]),
+        (Value::Switch, _) if is_bool => return Ok(vec![OsString::new()]),
         (Value::Switch, _) => return Err(wrong("True or False")),
-        (Value::File(_) | Value::Dir(_), true) => "a name, or a list of names",
-        (Value::File(_) | Value::Dir(_), false) => "a name",
+        (_, true) if row.is_name() => "a name, or a list of names",
+        (_, false) if row.is_name() => "a name",
         (_, true) => "text, or a list of texts",
         (_, false) => "a number or text",
     };
-    let is_name = matches!(row.value, Value::File(_) | Value::Dir(_));
     let one = |given: &Bound<'_, PyAny>| -> Option<OsString> {
         let is_text = given.cast::<PyString>().is_ok() || given.cast::<PyBytes>().is_ok();
         if is_text || given.hasattr("__fspath__").ok()? {
             return os_text(given).ok();
         }
-        let is_number =
-            !is_name && !is_true && (given.hasattr("__index__").ok()? || given.extract::<f64>().is_ok());
+        let is_number = !row.is_name()
+            && !is_bool
+            && (given.hasattr("__index__").ok()? || given.extract::<f64>().is_ok());
         is_number.then(|| given.str().ok().map(|text| text.to_string().into())).flatten()
     };
     if let Some(value) = one(given) {
         return Ok(vec![value]);
     }
     // A file is a list, too: of its lines.
-    if !row.many || is_true || given.hasattr("read")? {
+    if !row.many || is_bool || given.hasattr("read")? {
         return Err(wrong(wanted));
     }
     let all = given.try_iter().map_err(|_| wrong(wanted))?;

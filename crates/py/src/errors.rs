@@ -16,7 +16,7 @@ use thalweg_pump::InputsError;
 use thalweg_record::KeyError;
 use thalweg_river::Error as RiverError;
 use thalweg_sort::Error as SortError;
-use thalweg_verbs::{CallError, advice, in_python};
+use thalweg_verbs::{CallError, advice, in_python, node_advice};
 
 /// The name of a class and the evidence for its instance.
 type Class<'py> = PyResult<(&'static str, Bound<'py, PyDict>)>;
@@ -40,8 +40,8 @@ pub(crate) fn raised(py: Python<'_>, why: &Error) -> PyErr {
 /// The exception for a call that did not succeed.
 pub(crate) fn of_call(py: Python<'_>, why: &CallError) -> PyErr {
     match why {
-        CallError::Verb { why } => raised(py, why),
-        CallError::Node { why } => of_node(py, why),
+        CallError::Verb(why) => raised(py, why),
+        CallError::Node(why) => of_node(py, why),
         why => usage(py, &why.to_string()),
     }
 }
@@ -94,7 +94,7 @@ pub(crate) fn of_node(py: Python<'_>, why: &NodeError) -> PyErr {
         NodeError::UnknownJob(job) => class!(py, "UnknownJob", job = job),
         _ => class!(py, "NodeError"),
     };
-    exception(py, class, &why.to_string())
+    exception(py, class, &format!("{why}{}", in_python(node_advice(why))))
 }
 
 fn exception(py: Python<'_>, class: Class<'_>, message: &str) -> PyErr {

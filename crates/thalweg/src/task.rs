@@ -105,13 +105,7 @@ impl Task {
         kind: JoinKind,
     ) -> Task {
         let mut task = Task::new(Work::Join, [left.into()], output);
-        task.options.right = Some(RightSide {
-            inputs: vec![right.into()],
-            layout: Layout::Lines,
-            keys: Vec::new(),
-            kind,
-            between: b"\t".to_vec(),
-        });
+        task.options.right = Some(RightSide { inputs: vec![right.into()], kind, ..RightSide::default() });
         task
     }
 

@@ -133,6 +133,7 @@ fn records_of_two_sides_meet() {
             keys: vec![KEY],
             kind,
             between: b", ".to_vec(),
+            ..RightSide::default()
         };
         let asked = options(&place, &["left"], Layout::Fixed(100), &[KEY]);
         all_agree(&place, &WorkOptions { work: Work::Join, right: Some(right), ..asked });

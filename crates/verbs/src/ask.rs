@@ -219,7 +219,8 @@ impl Ask {
             layout: self.right_record.map_or(layout, Layout::Fixed),
             keys: if self.right_keys.is_empty() { keys } else { self.right_keys.clone() },
             kind: self.kind,
-            between: self.between.clone().unwrap_or_else(|| b"\t".to_vec()),
+            between: self.between.clone().unwrap_or(RightSide::default().between),
+            ..RightSide::default()
         })
     }
 

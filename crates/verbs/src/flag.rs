@@ -111,6 +111,11 @@ impl Row {
         }
     }
 
+    /// Whether its value is the name of a file or directory.
+    pub fn is_name(&self) -> bool {
+        matches!(self.value, Value::File(_) | Value::Dir(_))
+    }
+
     /// Its keyword in Python.
     pub fn keyword(&self) -> String {
         self.long.replace('-', "_")

@@ -23,7 +23,6 @@ pub use advice::{RESUME, advice, advised, node_advice};
 pub use ask::{Ask, Planned, ssh, text};
 pub use command::Command;
 pub use flag::{At, Flag, Row, Value, flag};
-
 pub use run::{CallError, run};
 pub use suggest::nearest;
 

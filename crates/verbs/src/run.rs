@@ -5,7 +5,7 @@ use thalweg::{Progress, TaskPlan, model};
 use thalweg_api::to_json;
 
 use crate::ask::text;
-use crate::{Ask, Command, Planned, Usage, advice, in_python, node_advice};
+use crate::{Ask, Command, Planned, Usage, in_python};
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -15,19 +15,11 @@ pub enum CallError {
     #[error("{}", in_python(.0))]
     Usage(String),
     /// A verb failed.
-    #[error("{why}{}", in_python(advice(.why)))]
-    Verb {
-        /// Why.
-        #[from]
-        why: thalweg::Error,
-    },
+    #[error(transparent)]
+    Verb(#[from] thalweg::Error),
     /// A request to nodes failed.
-    #[error("{why}{}", in_python(node_advice(.why)))]
-    Node {
-        /// Why.
-        #[from]
-        why: thalweg::nodes::Error,
-    },
+    #[error(transparent)]
+    Node(#[from] thalweg::nodes::Error),
 }
 
 impl From<Usage> for CallError {

@@ -42,7 +42,7 @@ fn of_rooms(tree: &Tree) -> BTreeMap<String, usize> {
 fn of_rust(text: &str) -> usize {
     let code = Source::of(text).code;
     let own = code
-        .find("#[cfg(test)]\nmod ")
+        .rfind("#[cfg(test)]\nmod ")
         .filter(|at| code[*at..].lines().nth(1).is_some_and(|line| line.ends_with('{')));
     code[..own.unwrap_or(code.len())].lines().filter(|line| !line.trim().is_empty()).count()
 }

@@ -11,7 +11,7 @@ use crate::lines::GENERATED;
 
 /// The directory of the sources.
 const API: &str = "crates/api/src";
-/// The classes with methods.
+/// The base classes with methods.
 const SHOWN: &str = "python/thalweg/_shown.py";
 /// The modules: name, first line of the docstring, and the structs that they begin with.
 const MODULES: &[(&str, &str, &[&str])] = &[
@@ -199,13 +199,13 @@ fn names_in(of: &str) -> impl Iterator<Item = &str> {
     of.split(|c: char| !c.is_alphanumeric()).filter(|name| !name.is_empty())
 }
 
-/// A name that Python keeps for itself gets a line behind it.
+/// The name of a field; a keyword of Python gets an underscore behind it.
 fn keyword(name: &str) -> String {
     let is_kept = ["from", "in", "is", "lambda", "pass", "global", "class"].contains(&name);
     format!("{name}{}", if is_kept { "_" } else { "" })
 }
 
-/// A docstring, wrapped as ours are, with code in two backticks and keywords for flags.
+/// A docstring in lines of at most 120 characters, with code in two backticks and keywords for flags.
 fn docstring(doc: &str) -> String {
     const WIDTH: usize = 120;
     let text = doc.replace("`--", "`").replace('`', "``");

@@ -152,6 +152,7 @@ fn a_join_has_its_files_on_three_disks() {
             keys: vec![key],
             kind: JoinKind::Inner,
             between: b"|".to_vec(),
+            ..RightSide::default()
         };
         let options = WorkOptions {
             layout: Layout::Lines,

@@ -341,6 +341,7 @@ impl<'a> Coordinator<'a> {
             stage.predicted_seconds = Some(said.seconds);
         }
         receipt.failed.clone_from(&self.job.failed);
+        receipt.asked = self.job.ask.words();
         self.finish(receipt, &ends)
     }
 
