@@ -5,12 +5,11 @@
 //! Non-goals: permissions, which the kernel checks (`default_permissions`).
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -22,16 +21,17 @@ use fuser::{
 use thalweg_base::clock;
 use thalweg_volume::{
     Cacheable, Edit, Error, File, Hint, How, Inode, Kind, Lock, NAME_BYTES_MAX, New, OpenVolume, Place, ROOT,
-    Renaming, Stamp, Volume,
+    Renaming, Volume,
 };
 
 use crate::directories::Directories;
 use crate::handles::{Handles, Name, OpenFile};
+use crate::kernel::Kernel;
 use crate::locks::{Asked, MountLocks, Reply};
 use crate::news::News;
 use crate::pages::{Pages, Past};
 use crate::removed::Removed;
-use crate::{Kernel, Options, attributes, extended, privileges, ranges};
+use crate::{Options, attributes, extended, privileges, ranges};
 
 /// How long the kernel may cache attributes: changes by other mounts show that late. For names, see [`Cacheable`].
 const BELIEVED: Duration = Duration::from_secs(1);
@@ -63,32 +63,29 @@ pub(crate) struct MountedFs {
     handles: Handles,
     pub(crate) locks: MountLocks,
     pages: Pages,
-    /// Files of which the kernel may have pages, and their stamps when the last program of this mount closed them.
-    seen: Mutex<HashMap<u64, Stamp>>,
     directories: Directories,
     removed: Removed,
     news: News,
     volume: Arc<Volume>,
     options: Options,
-    kernel: Kernel,
+    kernel: Arc<Kernel>,
     // After the volume's users, so that it is closed last.
     _open: OpenVolume,
 }
 
 impl MountedFs {
-    pub(crate) fn new(open: OpenVolume, options: Options, kernel: Kernel) -> io::Result<MountedFs> {
+    pub(crate) fn new(open: OpenVolume, options: Options, kernel: Arc<Kernel>) -> io::Result<MountedFs> {
         let volume = Arc::clone(&open.volume);
         open.watch_stores(Arc::clone(&options.complain));
         let locks = MountLocks::new(&volume, &options.complain, &kernel)?;
         let pages = Pages::new(&kernel)?;
-        let (handles, seen, directories) = (Handles::default(), Mutex::default(), Directories::default());
+        let (handles, directories) = (Handles::default(), Directories::default());
         let removed = Removed::default();
         let news = News::new(&volume, &kernel)?;
         Ok(MountedFs {
             handles,
             locks,
             pages,
-            seen,
             directories,
             removed,
             news,
@@ -105,10 +102,6 @@ impl MountedFs {
             (self.options.complain)(&why.to_string());
         }
         Errno::from_i32(errno)
-    }
-
-    fn seen(&self) -> MutexGuard<'_, HashMap<u64, Stamp>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
@@ -164,13 +157,20 @@ impl MountedFs {
     fn open_file(&self, inode: u64, flags: OpenFlags) -> Result<(FileHandle, FopenFlags)> {
         let file = self.volume.open_by_number(inode).map_err(stale)?;
         let (file, mut told) = treated(file, flags);
-        if self.seen().get(&inode) == Some(&file.stamp()) {
+        let seen = self.kernel.seen();
+        if let Some(stamp) = seen.get(&inode)
+            && (*stamp == file.stamp() || {
+                // A lock may have been granted since the file was opened here.
+                file.stat()?;
+                *stamp == file.stamp()
+            })
+        {
             told |= FopenFlags::FOPEN_KEEP_CACHE;
-        } else if let Some(kernel) = self.kernel.get() {
-            // The kernel may have an older size. With an empty range this waits for no page, so it cannot deadlock. A
-            // kernel that does not know the inode has nothing to drop.
-            let _ = kernel.inval_inode(INodeNo(inode), -1, 0);
+        } else {
+            // The kernel may have an older size.
+            self.kernel.drop_attributes(inode);
         }
+        drop(seen);
         Ok((self.keep(file, told), told))
     }
 
@@ -306,7 +306,7 @@ impl Filesystem for MountedFs {
     }
 
     fn forget(&self, _: &Request, inode: INodeNo, _: u64) {
-        self.seen().remove(&inode.0);
+        self.kernel.seen().remove(&inode.0);
         self.locks.forget(inode.0);
         self.removed.forget(inode.0);
     }
@@ -589,7 +589,7 @@ impl Filesystem for MountedFs {
         // The stamp as it is known here: a new one from the manager might cover a change that the kernel's pages lack.
         if let Some(open) = self.handles.release(handle) {
             self.locks.release(&open, handle);
-            self.seen().insert(inode.0, open.file.stamp());
+            self.kernel.seen().insert(inode.0, open.file.stamp());
         }
         reply.ok();
     }

@@ -17,6 +17,7 @@ mod directories;
 mod extended;
 mod fs;
 mod handles;
+mod kernel;
 mod locks;
 mod news;
 mod pages;
@@ -27,10 +28,11 @@ mod removed;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use crate::kernel::Kernel;
 pub use crate::place::{KernelFlags, MountPoint};
-use fuser::{BackgroundSession, Config, Notifier, Session, SessionACL};
+use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::io::Errno;
 use thalweg_volume::OpenVolume;
 
@@ -72,20 +74,17 @@ impl std::error::Error for Error {
     }
 }
 
-/// Tells the kernel to drop cached data; set once the volume is mounted.
-type Kernel = Arc<OnceLock<Notifier>>;
-
 /// Mounts a volume on a directory, which is ready for use when this returns.
 pub fn mount(open: OpenVolume, at: &Path, options: Options) -> Result<Mounted, Error> {
     let failed = |why| Error { what: "cannot mount a volume on", at: at.into(), why };
     let full = place_for(&open, at).map_err(failed)?;
     let (name, flags) = (open.entry.name.clone(), options.flags);
-    let kernel = Kernel::default();
+    let kernel = Arc::<Kernel>::default();
     let fs = fs::MountedFs::new(open, options, Arc::clone(&kernel)).map_err(failed)?;
     let (device, place) = place::mount(&full, &name, flags).map_err(failed)?;
     let begin = || {
         let session = Session::from_fd(fs, device, who_may(), config())?;
-        kernel.get_or_init(|| session.notifier());
+        kernel.is_there(session.notifier());
         session.spawn()
     };
     match begin() {

@@ -24,13 +24,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fuser::{Errno, FileHandle, INodeNo, ReplyEmpty, ReplyLock};
+use fuser::{Errno, FileHandle, ReplyEmpty, ReplyLock};
 use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_volume::{ChangeNumber, Error, How, Lock, LockNews, Locker, Verdict, Volume};
 
-use crate::Kernel;
 use crate::callers::Signals;
 use crate::handles::OpenFile;
+use crate::kernel::Kernel;
 
 /// How often programs that wait for a lock are checked for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
@@ -116,7 +116,7 @@ struct Shared {
     files: Mutex<HashMap<(u64, u64), Through>>,
     /// For each file, the last change by others after which its pages were dropped.
     dropped: Mutex<HashMap<u64, ChangeNumber>>,
-    kernel: Kernel,
+    kernel: Arc<Kernel>,
     is_over: AtomicBool,
     complain: Complain,
 }
@@ -126,7 +126,11 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl MountLocks {
-    pub(crate) fn new(volume: &Volume, complain: &Complain, kernel: &Kernel) -> std::io::Result<MountLocks> {
+    pub(crate) fn new(
+        volume: &Volume,
+        complain: &Complain,
+        kernel: &Arc<Kernel>,
+    ) -> std::io::Result<MountLocks> {
         let (jobs, come) = channel();
         let shared = Arc::new(Shared {
             asked: Mutex::default(),
@@ -175,10 +179,14 @@ impl MountLocks {
             let _no_file_ends = self.ending.read().unwrap_or_else(PoisonError::into_inner);
             self.locker.ask(ticket, lock, how, through)
         };
-        if let (Ok(Some((Verdict::Taken(other), _))), How::Try) = (&decided, how)
-            && self.shared.may_end(ticket, lock.inode, other.owner)
-        {
-            decided = self.locker.ask(ticket, lock, How::Wait, through);
+        if let (Ok(Some((Verdict::Taken(other), _))), How::Try) = (&decided, how) {
+            let owner = other.owner;
+            if self.shared.may_end(ticket, lock.inode, owner) {
+                decided = self.locker.ask(ticket, lock, How::Wait, through);
+            } else if !self.shared.has_locked(lock.inode, owner) {
+                // It is of another mount, or has ended since the server looked.
+                decided = self.locker.ask(ticket, lock, How::Try, through);
+            }
         }
         match decided {
             Ok(Some((verdict, change))) if self.shared.is_dropped(lock.inode, change) => {
@@ -297,11 +305,14 @@ impl Shared {
             LockNews::Decided { ticket, verdict, change } => {
                 let open = held(&self.asked).get(&ticket).map(|asked| Arc::clone(&asked.open));
                 if let Some(open) = open.filter(|open| !self.is_dropped(open.file.inode(), change)) {
+                    let inode = open.file.inode();
+                    let _no_other = self.kernel.no_grant();
                     // Updates the size. If that fails, so do reads.
                     let _ = open.file.stat();
                     open.file.forget();
-                    self.drop_pages(open.file.inode());
-                    held(&self.dropped).insert(open.file.inode(), change);
+                    self.kernel.drop_file(inode);
+                    held(&self.dropped).insert(inode, change);
+                    self.kernel.seen().insert(inode, open.file.stamp());
                 }
                 self.answer(ticket, verdict);
             }
@@ -329,14 +340,7 @@ impl Shared {
         if files.iter().any(|open| open.strong_count() > 0) {
             (self.complain)(&lost(inode));
             // Otherwise the kernel would continue to serve its pages.
-            self.drop_pages(inode);
-        }
-    }
-
-    fn drop_pages(&self, inode: u64) {
-        if let Some(kernel) = self.kernel.get() {
-            // The kernel may not know the file any longer.
-            let _ = kernel.inval_inode(INodeNo(inode), 0, 0);
+            self.kernel.drop_file(inode);
         }
     }
 

@@ -1,7 +1,8 @@
 //! News of open files: what other mounts have changed in them.
 //!
 //! Model: as long as files are open, a thread exchanges news with the manager every [`PERIOD`], and makes the kernel drop
-//! the pages and attributes of files that others have changed. Inside a request that could deadlock.
+//! the pages and attributes of files that others have changed. Inside a request that could deadlock. What the grant of a
+//! lock has told is no news.
 //! Invariant: what a program writes on one mount, others that have the file open read within a second: after
 //! [`PERIOD`] at most the writer has reported it, and after as long the reader has heard of it.
 //! Non-goals: files that are not open, whose attributes the kernel asks for after a second.
@@ -13,10 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fuser::INodeNo;
 use thalweg_volume::Volume;
 
-use crate::Kernel;
+use crate::kernel::Kernel;
 
 /// How often news are exchanged.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -41,7 +41,7 @@ impl Shared {
 }
 
 impl News {
-    pub(crate) fn new(volume: &Arc<Volume>, kernel: &Kernel) -> io::Result<News> {
+    pub(crate) fn new(volume: &Arc<Volume>, kernel: &Arc<Kernel>) -> io::Result<News> {
         let shared = Arc::<Shared>::default();
         let (own, volume, kernel) = (Arc::clone(&shared), Arc::downgrade(volume), Arc::clone(kernel));
         let builder = std::thread::Builder::new().name("mount news".into());
@@ -66,23 +66,27 @@ impl Drop for News {
 }
 
 fn run(shared: &Shared, volume: &Weak<Volume>, kernel: &Kernel) {
-    let mut since = 0;
+    // No file is open yet.
+    let first = volume.upgrade().and_then(|volume| volume.news(0).ok());
+    let mut since = first.map_or(0, |news| news.next);
     loop {
         std::thread::park_timeout(PERIOD);
         let Some(volume) = volume.upgrade().filter(|_| !shared.is_over.load(Ordering::Acquire)) else {
             return;
         };
         let mut changed: Vec<u64> = std::mem::take(&mut *shared.failed()).into_iter().collect();
+        let mut to_report = Vec::new();
+        let no_grant = kernel.no_grant();
         // If it fails, it is tried again, and reads of what others have changed fail too.
         if volume.has_open_files()
-            && let Ok((next, news)) = volume.exchange_news(since)
+            && let Ok(news) = volume.news(since)
         {
-            since = next;
-            changed.extend(news);
+            since = news.next;
+            changed.extend(news.changed);
+            to_report = news.shared;
         }
-        if let Some(kernel) = kernel.get() {
-            // The kernel may not know the file any longer.
-            changed.into_iter().for_each(|inode| _ = kernel.inval_inode(INodeNo(inode), 0, 0));
-        }
+        changed.into_iter().for_each(|inode| kernel.drop_file(inode));
+        drop(no_grant);
+        volume.report_to_others(&to_report);
     }
 }

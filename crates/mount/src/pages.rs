@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::{INodeNo, ReplyWrite};
 
-use crate::Kernel;
+use crate::kernel::Kernel;
 
 /// The number of threads that drop pages when those of the mount must not.
 const THREADS: usize = 4;
@@ -31,14 +31,14 @@ pub(crate) struct Past {
 
 /// Drops pages, and then answers. Its threads end when this is dropped.
 pub(crate) struct Pages {
-    kernel: Kernel,
+    kernel: Arc<Kernel>,
     others: Sender<Past>,
     /// How many threads of the mount drop pages now.
     of_mount: AtomicUsize,
 }
 
 impl Pages {
-    pub(crate) fn new(kernel: &Kernel) -> std::io::Result<Pages> {
+    pub(crate) fn new(kernel: &Arc<Kernel>) -> std::io::Result<Pages> {
         let (others, receive) = channel();
         let receive = Arc::new(Mutex::new(receive));
         for _ in 0..THREADS {
@@ -68,9 +68,8 @@ fn run(kernel: &Kernel, receive: &Mutex<Receiver<Past>>) {
 }
 
 fn answer(kernel: &Kernel, Past { inode, at, len, reply }: Past) {
-    if let (Some(kernel), Ok(at)) = (kernel.get(), i64::try_from(at)) {
-        // The kernel may not know the file any longer.
-        let _ = kernel.inval_inode(inode, at, i64::from(len));
+    if let Ok(at) = i64::try_from(at) {
+        kernel.drop_range(inode.0, at, i64::from(len));
     }
     reply.written(len);
 }

@@ -9,11 +9,12 @@
 
 use std::sync::Arc;
 
-use fuser::{INodeNo, Request};
+use fuser::Request;
 use thalweg_volume::{CAPABILITY_ATTRIBUTE, Edit, Error, Inode, Volume};
 
+use crate::callers;
 use crate::handles::OpenFile;
-use crate::{Kernel, callers};
+use crate::kernel::Kernel;
 
 /// Prepares a file for a write.
 pub(crate) fn before_write(
@@ -22,9 +23,8 @@ pub(crate) fn before_write(
     open: &OpenFile,
 ) -> Result<(), Error> {
     let (inode, (mode, group)) = (open.file.inode(), open.file.mode_and_group());
-    if let (Some(_), Some(kernel)) = (take_bits(volume, request, inode, mode, group)?, kernel.get()) {
-        // It has the attributes. With an empty range this waits for no page, so it cannot deadlock.
-        let _ = kernel.inval_inode(INodeNo(inode), -1, 0);
+    if take_bits(volume, request, inode, mode, group)?.is_some() {
+        kernel.drop_attributes(inode);
     }
     if open.is_direct && volume.attribute_of(inode, CAPABILITY_ATTRIBUTE)?.is_some() {
         volume.set_attribute_of(inode, CAPABILITY_ATTRIBUTE, None)?;

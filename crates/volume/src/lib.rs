@@ -128,5 +128,5 @@ pub use service::VolumeService;
 pub use sqlite::SqliteManager;
 pub use store::{Source, Store, Strip, StripFacts, Write};
 pub use stores::Slot;
-pub use volume::Volume;
+pub use volume::{FileNews, Volume};
 pub use volumes::{adopt, destroy, open};

@@ -15,6 +15,7 @@ use thalweg_base::clock::{Stopwatch, now_ns};
 use thalweg_io::{File, hidden};
 use thalweg_wire::threads::spawn;
 
+use crate::cache::Stamp;
 use crate::cached_names::CachedNames;
 use crate::connection::PATIENCE;
 use crate::fence::Fences;
@@ -514,7 +515,8 @@ impl Server {
         let Some(file) = state.files.get_mut(&inode) else { return told };
         file.holders.remove(&session);
         file.news.remove(&session);
-        if file.writers.remove(&session) {
+        // What it reported before is no news: another client may hold a lock by now, and read what was reported.
+        if file.writers.remove(&session) && written.is_some() {
             file.changes(session, number);
         }
         file.is_orphaned |= told.is_err();
@@ -584,11 +586,12 @@ impl Server {
     }
 
     /// The last change of a file by sessions other than this one. Until a writer has synced or closed the file, each
-    /// call counts as a change.
+    /// call counts as a change. The session need not learn it again as news.
     fn last_change(&self, session: SessionId, inode: u64) -> ChangeNumber {
         let mut state = self.state();
         let number = state.next_change();
         let Some(file) = state.files.get_mut(&inode) else { return number };
+        file.news.remove(&session);
         let is_written = file.is_orphaned || file.writers.iter().any(|writer| *writer != session);
         match file.holders.get_mut(&session) {
             Some(change) if is_written => {
@@ -628,12 +631,14 @@ impl Server {
         let file = state.files.entry(written.inode).or_default();
         file.is_orphaned |= is_doubtful;
         let others = file.is_orphaned || file.writers.iter().any(|writer| *writer != session);
-        let is_shared = others || self.manager.inode(written.inode)?.unsynced & !written.strips != 0;
+        let before = self.manager.inode(written.inode)?;
+        let is_shared = others || before.unsynced & !written.strips != 0;
         let changed = self.manager.change(&Change::Settle(*written, is_shared))?;
         if !is_shared {
             file.is_settled();
         }
-        if file.writers.remove(&session) {
+        // As in `close`.
+        if file.writers.remove(&session) && Stamp::of(&before) != Stamp::of(&changed) {
             file.changes(session, number);
         }
         let is_orphaned = file.is_orphaned;

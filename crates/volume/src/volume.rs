@@ -56,6 +56,16 @@ struct Nodes {
     busy: BTreeMap<u64, Option<Arc<Node>>>,
 }
 
+/// What other clients have done with open files.
+pub struct FileNews {
+    /// The number for the next call.
+    pub next: ChangeNumber,
+    /// The files that others have changed.
+    pub changed: Vec<u64>,
+    /// The files that others have open too.
+    pub shared: Vec<u64>,
+}
+
 impl Volume {
     /// A volume of this manager and these stores, after any work that a crash interrupted is finished.
     pub fn assemble(manager: Box<dyn Manager>, stores: Vec<Slot>) -> Result<Arc<Volume>> {
@@ -424,18 +434,11 @@ impl Volume {
         inode
     }
 
-    /// Reports what was written to files that other clients have open too, and learns what these have written there since
-    /// the call that returned `since`; for the first one it is 0, and all may be changed. Returns the number for the next call, and the files that
-    /// others have changed. If it is called several times a second, each client's open files show within a second what
-    /// another one has written.
-    pub fn exchange_news(&self, since: ChangeNumber) -> Result<(ChangeNumber, Vec<u64>)> {
+    /// Learns what other clients have changed in open files since the call that returned `since`; for the first one it
+    /// is 0, and all may be changed. If this and [`Volume::report_to_others`] are called several times a second, each
+    /// client's open files show within a second what another one has written.
+    pub fn news(&self, since: ChangeNumber) -> Result<FileNews> {
         let (number, changed, shared) = self.manager.news(since)?;
-        for node in shared.into_iter().filter_map(|inode| self.open_node(inode)) {
-            if node.untold().is_some() || node.behind.end() > 0 {
-                // Whoever wrote gets the error.
-                let _ = node.report(self);
-            }
-        }
         let mut next = number;
         for inode in &changed {
             if let Some(node) = self.open_node(*inode) {
@@ -448,7 +451,17 @@ impl Volume {
                 self.memory().iter().for_each(|memory| memory.cache.forget_all(*inode));
             }
         }
-        Ok((next, changed))
+        Ok(FileNews { next, changed, shared })
+    }
+
+    /// Reports what was written to these files, which others have open too.
+    pub fn report_to_others(&self, shared: &[u64]) {
+        for node in shared.iter().filter_map(|inode| self.open_node(*inode)) {
+            if node.untold().is_some() || node.behind.end() > 0 {
+                // Whoever wrote gets the error.
+                let _ = node.report(self);
+            }
+        }
     }
 
     fn free_place(&self, path: &Path) -> Result<Place> {

@@ -242,6 +242,38 @@ say('done')";
     bed.ends_sound();
 }
 
+/// Each program reads the whole file and adds a byte; two open it anew for that, which makes the kernel ask for its size.
+#[test]
+fn what_grew_under_a_lock_is_read_whole_under_the_next() {
+    let Some(bed) = Bed::new() else { return };
+    if !has("python3") {
+        return;
+    }
+    let again = bed.again();
+    let grow = |opens: &str| {
+        format!(
+            "for i in range(200):
+  {opens}
+  assert lock(W, wait=True, fd=f) == 'ok'
+  n = len(os.pread(f, 4096, 0))
+  os.pwrite(f, b'x', n)
+  assert lock(U, fd=f) == 'ok'
+say('done')"
+        )
+    };
+    let anew = "os.close(f); f = os.open('f', os.O_RDWR)";
+    let mut programs: Vec<Program> =
+        [(bed.root(), "pass"), (again.at.clone(), "pass"), (bed.root(), anew), (again.at.clone(), anew)]
+            .iter()
+            .map(|(at, opens)| Program::start(at, &grow(opens)))
+            .collect();
+    programs.iter_mut().for_each(|program| assert_eq!(program.says(), "done"));
+    programs.into_iter().for_each(Program::ends);
+    assert_eq!(std::fs::metadata(again.at.join("f")).unwrap().len(), 800);
+    drop(again);
+    bed.ends_sound();
+}
+
 /// Two programs of one mount that lock at the same time both need new pages: once only the first got them, and the
 /// other wrote rows into an old table, about once in fifty runs.
 #[test]
