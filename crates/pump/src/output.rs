@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use thalweg_block::Block;
-use thalweg_io::{Access, Error, File, Handle, Location, Queue, Result, directory_of};
+use thalweg_io::{Access, Action, Error, File, Handle, Location, Queue, Result, directory_of};
 
 use crate::{Meters, Sink, WriteBehind};
 
@@ -62,6 +62,7 @@ impl Output {
         self.check_name()?;
         self.settle(bytes)?;
         self.file.resemble(&self.path)?;
+        self.is_there()?;
         let ready = self.file.path().with_extension("ready");
         self.file.fs().rename(self.file.path(), &ready)?;
         self.keep();
@@ -86,9 +87,21 @@ impl Output {
     pub fn rename(&self) -> Result<Vec<String>> {
         self.check_name()?;
         let lost = self.file.resemble(&self.path)?;
+        self.is_there()?;
         self.file.fs().rename(self.file.path(), &self.path)?;
         self.is_named.store(true, Ordering::Relaxed);
         Ok(lost)
+    }
+
+    /// Fails if the partial name belongs to another file: a lock may be lost on a file system that others serve, and then
+    /// another process takes the name.
+    fn is_there(&self) -> Result<()> {
+        let there = self.file.location().stat()?;
+        if there.is_same(&self.file.metadata()?) {
+            return Ok(());
+        }
+        let why = std::io::Error::other("another process has replaced it");
+        Err(Error::new(Action::Rename, self.file.path(), why))
     }
 
     /// Makes the name durable.

@@ -113,7 +113,7 @@ impl Inner {
 
     /// Requests a lock on all of an open file. `None` if the request cannot be made now.
     fn lock(&self, id: FileId, how: How) -> Option<Verdict> {
-        // No request waits, and a file whose lock is lost counts as not marked.
+        // No request waits.
         let locker = self.locker.get_or_init(|| Locker::new(&self.volume, |_| ()));
         let (inode, owner, pid) = (self.file(id).inode(), id.0 as u64, std::process::id());
         let ticket = locker.ticket();
@@ -278,7 +278,8 @@ impl FileSystem for VolumeFs {
     }
 
     fn is_marked_by_another(&self, id: FileId) -> bool {
-        matches!(self.0.lock(id, How::Test), Some(Verdict::Taken(_)))
+        // A server that cannot be asked may have given the lock to another client.
+        self.0.lock(id, How::Test) != Some(Verdict::Free)
     }
 
     fn sync(&self, id: FileId, path: &Path) -> IoResult<()> {

@@ -66,7 +66,7 @@ impl Leases {
         let Some(client) = state.clients.remove(&session) else { return };
         // The client may have come back already, in another session.
         if !state.clients.values().any(|known| *known == client) {
-            state.locks.leave(client);
+            state.locks.end(client);
             forget(manager, &[client]);
             self.changed.notify_all();
         }
@@ -85,6 +85,12 @@ impl Leases {
         let now = now_ns();
         state.tick(manager, now);
         let is_known = match ask {
+            // Even if it has not claimed its locks here: then nobody has to wait for that.
+            LockRequest::Leave => {
+                state.locks.end(client);
+                forget(manager, &[client]);
+                true
+            }
             // Before it has a lock, so that the next server waits for this client.
             LockRequest::Claim(locks) => {
                 manager.set_locker(client, true).is_ok() && state.locks.claim(client, locks, now)
@@ -111,11 +117,7 @@ impl Leases {
             LockRequest::Cancel(inode, ticket) => {
                 LockAnswer::Cancelled(state.locks.cancel(client, *inode, *ticket))
             }
-            LockRequest::Leave => {
-                state.locks.leave(client);
-                forget(manager, &[client]);
-                LockAnswer::Done
-            }
+            LockRequest::Leave => LockAnswer::Done,
             LockRequest::News => return self.news(manager, client, state, last_change),
         };
         // Other clients may have got locks by this.

@@ -350,6 +350,14 @@ impl Locks {
         self.look_at_all();
     }
 
+    /// Removes a client that will not come back, even if it could still reclaim its locks.
+    pub(crate) fn end(&mut self, client: ClientId) {
+        self.leave(client);
+        if self.expected.remove(&client) && self.expected.is_empty() {
+            self.end_grace();
+        }
+    }
+
     /// Applies the passing of time: removes clients that were silent for too long, and ends the time for reclaims.
     /// Returns the clients that have nothing in this table any longer.
     pub(crate) fn tick(&mut self, now_ns: u64) -> Vec<ClientId> {
