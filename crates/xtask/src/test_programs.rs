@@ -60,6 +60,9 @@ const SECONDS_MAX: u32 = 1800;
 /// The exit status of `timeout` when it kills a program.
 const TIMED_OUT: i32 = 124;
 
+/// The beginning of the line with the seconds of the processors.
+const CPU_SECONDS: &str = "seconds of the processors: ";
+
 /// What a program spends its time with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -177,6 +180,8 @@ struct Runner {
 struct Ran {
     tally: Tally,
     seconds: f64,
+    /// The seconds of the processors that it used, with the processes that it started and waited for.
+    cpu_seconds: f64,
     /// The load of the machine at its end.
     load: String,
     output: String,
@@ -303,6 +308,7 @@ impl Runner {
             output += &format!("{} {why}\n", program.name);
             tally.failed += 1;
         }
+        let cpu_seconds = output.lines().rev().find_map(cpu_seconds_of).unwrap_or_default();
         let skipped = reasons(&fs::read_to_string(skipped).unwrap_or_default());
         // The program reports a test that could not run as passed, so it is subtracted.
         let count = skipped.len() as u64;
@@ -310,7 +316,7 @@ impl Runner {
         tally.passed = tally.passed.saturating_sub(count);
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().unwrap_or_default().to_string();
-        Ran { tally, seconds: start.elapsed().as_secs_f64(), load, output, skipped }
+        Ran { tally, seconds: start.elapsed().as_secs_f64(), cpu_seconds, load, output, skipped }
     }
 
     /// Runs a program with its output in a file. Returns its exit status; `None` if a signal ended it.
@@ -322,8 +328,10 @@ impl Runner {
         skipped: &Path,
     ) -> io::Result<Option<i32>> {
         let out = File::create(log)?;
-        let mut command = Command::new("timeout");
-        command.args(["--foreground", &self.seconds_max.to_string()]).arg(&program.path).args(args);
+        let mut command = Command::new("bash");
+        command.args(["-c", &format!("TIMEFORMAT='{CPU_SECONDS}%U %S'; time \"$@\""), "bash"]);
+        command.args(["timeout", "--foreground", &self.seconds_max.to_string()]);
+        command.arg(&program.path).args(args);
         command.current_dir(&program.directory).env("CARGO_MANIFEST_DIR", &program.directory);
         command.env("THALWEG_SKIPPED", skipped).stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
         Ok(command.status()?.code())
@@ -337,7 +345,8 @@ impl Ran {
         if failed > 0 {
             write!(shown, "{}", self.output)?;
         }
-        writeln!(shown, "{name}: {passed} passed, {failed} failed, {:.1} s", self.seconds)?;
+        let (seconds, cpu) = (self.seconds, self.cpu_seconds);
+        writeln!(shown, "{name}: {passed} passed, {failed} failed, {seconds:.1} s, {cpu:.1} CPU-s")?;
         for (test, why) in &self.skipped {
             writeln!(shown, "skipped {test}: {why}")?;
         }
@@ -353,6 +362,11 @@ pub(crate) fn result_of(line: &str) -> Option<Tally> {
         before.split_whitespace().next_back()?.parse().ok()
     };
     Some(Tally { passed: count(" passed;")?, failed: count(" failed;")?, skipped: count(" ignored")? })
+}
+
+/// The seconds of the processors in such a line: those of programs and those of the system.
+fn cpu_seconds_of(line: &str) -> Option<f64> {
+    line.strip_prefix(CPU_SECONDS)?.split(' ').map(|part| part.parse::<f64>().ok()).sum()
 }
 
 /// The failed tests that a program lists in its output, or each run that it consists of.
@@ -486,7 +500,7 @@ mod tests {
         let alone = || named("cli lab", "sleep 0.1; ! ls -d busy-* || exit 1");
         let (outcome, shown) = place.run(vec![alone(), busy("sort a"), busy("cli b")], 10);
         assert!(outcome.failed.is_empty(), "{shown}");
-        assert!(shown.ends_with("cli lab: 3 passed, 0 failed, 0.1 s\n"), "{shown}");
+        assert!(shown.ends_with("cli lab: 3 passed, 0 failed, 0.1 s, 0.0 CPU-s\n"), "{shown}");
         fs::write(place.0.join("times"), "1.0 sort a\n3.5 sort c\n2.0 sort b\n").unwrap();
         let writes = |name: &str| named(name, "echo $0 >> began; sleep 0.3");
         let programs = ["sort d", "sort b", "sort c"].map(writes);
