@@ -203,3 +203,16 @@ fn the_table_is_bounded_and_what_it_refuses_changes_nothing() {
     locks.leave(other);
     assert_eq!((locks.held, locks.waiting, locks.files.len()), (0, 0, 0));
 }
+
+#[test]
+fn who_leaves_is_not_waited_for_by_the_next_table() {
+    let [client, other] = CLIENTS;
+    let mut locks = Locks::new(0, [other]);
+    assert!(locks.claim(client, &[], 0));
+    assert_eq!(locks.ask(client, 1, lock(1, 0, 0, true), How::Try), None, "another may claim it");
+    // It has not claimed anything in this table.
+    locks.end(other);
+    assert_eq!(locks.news(client), Some(vec![(1, 1, Verdict::Free)]));
+    assert_eq!(locks.ask(client, 2, lock(1, 1, 1, true), How::Try), Some(Verdict::Free));
+    assert!(!locks.claim(other, &[lock(2, 5, 5, true)], 0), "it has gone");
+}

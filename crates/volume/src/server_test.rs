@@ -192,6 +192,40 @@ fn every_lock_tells_of_the_last_change_by_others() {
     drop(read);
 }
 
+/// News after a grant make a mount drop the file that a program reads under its lock.
+#[test]
+fn what_a_grant_told_is_no_news() {
+    let bed = small_stripes("no-news", 1);
+    let (one, other) = (bed.client(), bed.client());
+    let written = file(&one);
+    let read = file(&other);
+    let LockAnswer::Claimed(table) = other.manager.lock([2; 2], 0, LockRequest::Claim(Vec::new())).unwrap()
+    else {
+        panic!("it cannot join")
+    };
+    let changed = |since| other.manager.news(since).unwrap().1;
+    let begun = other.manager.news(0).unwrap().0;
+    let lock = |inode| {
+        let lock = Lock { inode, owner: 2, start: 0, end: 9, exclusive: false, pid: 0 };
+        other.manager.lock([2; 2], table, LockRequest::Ask(1, lock, How::Try)).unwrap()
+    };
+    written.write_at(0, &[1]).unwrap();
+    written.flush().unwrap();
+    assert_eq!(changed(begun), [written.inode()]);
+    assert!(matches!(lock(written.inode()), LockAnswer::Verdict(Some(Verdict::Free), change) if change > 0));
+    assert!(changed(begun).is_empty(), "the grant told");
+    // All that it wrote is reported.
+    written.sync().unwrap();
+    assert!(changed(begun).is_empty(), "it is the same file, only durable");
+    written.write_at(0, &[2]).unwrap();
+    written.flush().unwrap();
+    assert_eq!(changed(begun), [written.inode()]);
+    lock(written.inode());
+    drop(written);
+    assert!(changed(begun).is_empty(), "nothing was left to report when it was closed");
+    drop(read);
+}
+
 #[test]
 fn of_two_copies_one_stays_current() {
     let bed = small_stripes("stale", 2);
