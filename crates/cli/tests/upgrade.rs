@@ -22,7 +22,8 @@ const HOSTS: [&str; 3] = ["a1", "a2", "a3"];
 struct Cluster {
     place: Place,
     sshd: Sshd,
-    /// The command of the other build.
+    /// This command, and that of the other build.
+    ours: String,
     other: String,
     /// The builds that nodes show: of the other command, and of this one.
     builds: [String; 2],
@@ -47,7 +48,10 @@ impl Cluster {
     fn new() -> Option<Cluster> {
         let place = Place::new();
         let sshd = Sshd::start(&place)?;
-        let ours = build_of(&place.run(&["--version"]));
+        // Without debug information, which would be five sixths of what goes over ssh.
+        place.shell("strip -o ours $T || cp $T ours").is_done();
+        let program = place.0.join("ours").display().to_string();
+        let ours = build_of(&place.shell("./ours --version"));
         let other = match std::env::var_os("THALWEG_PREVIOUS") {
             Some(previous) => previous.into_string().unwrap(),
             None => copy_of_another_build(&place, &ours),
@@ -60,7 +64,7 @@ impl Cluster {
         });
         let args = ["cluster", "init", "river", &hosts[0], &hosts[1], &hosts[2], "--identity", "own"];
         place.run(&args).is_done();
-        let cluster = Cluster { place, sshd, other, builds: [theirs, ours] };
+        let cluster = Cluster { place, sshd, ours: program, other, builds: [theirs, ours] };
         cluster.shell("$O cluster install -q && $O cluster up -q").is_done();
         Some(cluster)
     }
@@ -69,7 +73,7 @@ impl Cluster {
     fn shell(&self, line: &str) -> Outcome {
         let mut bash = Command::new("bash");
         bash.args(["-c", line]).current_dir(&self.place.0).stdin(Stdio::null());
-        bash.env("T", env!("CARGO_BIN_EXE_thalweg")).env("O", &self.other).env("THALWEG_SSH", &self.sshd.ssh);
+        bash.env("T", &self.ours).env("O", &self.other).env("THALWEG_SSH", &self.sshd.ssh);
         bash.env("THALWEG_IDENTITY", self.place.0.join("own"));
         bash.env("XDG_CONFIG_HOME", self.place.0.join("settings"));
         Outcome::of(bash.output().expect("bash starts"))
@@ -105,7 +109,7 @@ impl Drop for Cluster {
 
 /// A copy of this command in which the number of its build is another.
 fn copy_of_another_build(place: &Place, ours: &str) -> String {
-    let mut program = std::fs::read(env!("CARGO_BIN_EXE_thalweg")).unwrap();
+    let mut program = place.read("ours");
     let places: Vec<usize> = program
         .windows(ours.len())
         .enumerate()

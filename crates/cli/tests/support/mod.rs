@@ -54,7 +54,7 @@ impl Place {
         Outcome::of(self.command(args).output().expect("the binary starts"))
     }
 
-    /// Runs a line of shell, in which `$T` is the command.
+    /// Runs a line of shell, in which `$T` is the command. If it ends with `exec $T`, the outcome has its peak memory.
     #[track_caller]
     pub(crate) fn shell(&self, line: &str) -> Outcome {
         let (out, err) = (self.0.with_extension("out"), self.0.with_extension("err"));
@@ -68,7 +68,7 @@ impl Place {
         let (pid, peak_bytes, ended) = (bash.id(), AtomicU64::new(0), AtomicBool::new(false));
         let status = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !ended.load(Ordering::Relaxed) {
+                while line.contains("exec $T") && !ended.load(Ordering::Relaxed) {
                     peak_bytes.fetch_max(peak_of(pid), Ordering::Relaxed);
                     std::thread::sleep(Duration::from_millis(2));
                 }
@@ -142,10 +142,17 @@ pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
 /// Waits for at most this many seconds until the condition holds.
 #[track_caller]
 pub(crate) fn until_within(seconds: f64, what: &str, mut holds: impl FnMut() -> bool) {
+    // A look may start a process, which takes a core from what is waited for.
+    const PAUSE_FACTOR: u32 = 4;
     let watch = Stopwatch::start();
-    while !holds() {
+    loop {
+        let look = Stopwatch::start();
+        if holds() {
+            return;
+        }
         assert!(watch.seconds() < seconds, "{what} did not come about in {seconds} s: {}", processes());
-        std::thread::park_timeout(Duration::from_millis(1));
+        let pause = PAUSE_FACTOR * Duration::from_secs_f64(look.seconds());
+        std::thread::park_timeout(pause.clamp(Duration::from_millis(1), Duration::from_millis(200)));
     }
 }
 
