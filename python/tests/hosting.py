@@ -28,12 +28,15 @@ def raylets() -> Iterator[Any]:
     settings |= {"health_check_timeout_ms": "1000", "health_check_failure_threshold": "3", "TMPDIR": "/tmp"}
     # Workers would wait behind everything else that this machine does.
     settings["worker_niceness"] = "0"
+    # What Ray does for its own sake takes a tenth of a core: it copies logs, and adds up the memory of each process.
+    settings["memory_monitor_refresh_ms"] = "0"
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as temporary:
         for name, value in settings.items():
             patch.setenv(f"RAY_{name}", value)
         # Where the actors of Thalweg have their files.
         patch.setenv("TMPDIR", temporary)
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        args = {"num_cpus": 0, "include_dashboard": False, "include_log_monitor": False}
+        cluster = Cluster(initialize_head=True, head_node_args=args)
         session = cluster.head_node.get_session_dir_path()
         for _ in range(MACHINES):
             machine(cluster)
