@@ -28,7 +28,7 @@ def raylets() -> Iterator[Any]:
     settings |= {"health_check_timeout_ms": "1000", "health_check_failure_threshold": "3", "TMPDIR": "/tmp"}
     # Workers would wait behind everything else that this machine does.
     settings["worker_niceness"] = "0"
-    # What Ray does for its own sake takes a tenth of a core: it copies logs, and adds up the memory of each process.
+    # The memory monitor and the log monitor (below) take time from the tests, which need neither.
     settings["memory_monitor_refresh_ms"] = "0"
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as temporary:
         for name, value in settings.items():

@@ -20,6 +20,7 @@ pub(crate) struct Kernel {
     notifier: OnceLock<Notifier>,
     /// For each file, a stamp: the kernel has nothing that is older. It is that of the last close or grant of a lock.
     seen: Mutex<HashMap<u64, Stamp>>,
+    /// Locked while news are passed on, and while a lock is granted that needs new pages.
     granting: Mutex<()>,
 }
 
@@ -29,7 +30,7 @@ impl Kernel {
         self.notifier.get_or_init(|| notifier);
     }
 
-    /// Locked during an open, when nothing is to be noted.
+    /// The stamps. An open keeps them locked until the kernel has dropped what it has to, so no lock is granted meanwhile.
     pub(crate) fn seen(&self) -> MutexGuard<'_, HashMap<u64, Stamp>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -309,10 +309,12 @@ impl Shared {
                     let _no_other = self.kernel.no_grant();
                     // Updates the size. If that fails, so do reads.
                     let _ = open.file.stat();
+                    // Before the kernel drops its pages, because others may change the file after that.
+                    let stamp = open.file.stamp();
                     open.file.forget();
                     self.kernel.drop_file(inode);
                     held(&self.dropped).insert(inode, change);
-                    self.kernel.seen().insert(inode, open.file.stamp());
+                    self.kernel.seen().insert(inode, stamp);
                 }
                 self.answer(ticket, verdict);
             }
