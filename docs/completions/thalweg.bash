@@ -67,6 +67,7 @@ _thalweg() {
         --listen) :; return ;;
         --via) :; return ;;
         --timeout) :; return ;;
+        --dead-after) :; return ;;
         --env) :; return ;;
         --fanout) :; return ;;
         --progress) mapfile -t COMPREPLY < <(compgen -W 'auto always never' -- "$word"); return ;;
@@ -94,7 +95,7 @@ _thalweg() {
         exec) flags='--identity --on --detach --via --timeout --env --gather --fanout --json --progress -q --quiet -h --help --all -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help --all -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--memory --identity --on --listen --via --json --progress -q --quiet -h --help --all -V --version --generate --join' subjects='run ping' ;;
-        cluster) flags='--identity --on --ssh --runs --schedule --may --timeout --json --progress -q --quiet -h --help --all -V --version --generate' subjects='init install up upgrade status doctor probe exchange add drop renew client mend down remove' ;;
+        cluster) flags='--identity --on --ssh --runs --schedule --may --timeout --dead-after --json --progress -q --quiet -h --help --all -V --version --generate' subjects='init install up upgrade status doctor probe exchange add drop renew client mend down remove' ;;
         help) flags='--json --progress -q --quiet -h --help --all -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume mount table doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help --all -V --version --generate' ;;
     esac

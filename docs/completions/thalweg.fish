@@ -116,6 +116,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from cluster' -l may -x -a 'all s
 complete -c thalweg -n '__fish_seen_subcommand_from node' -l listen -x -d 'where to listen [default: as the cluster file says]'
 complete -c thalweg -n '__fish_seen_subcommand_from exec node' -l via -x -d 'use the links that this host\'s node keeps open'
 complete -c thalweg -n '__fish_seen_subcommand_from exec cluster' -l timeout -x -d 'end the command after this time, as in 10s or 5m'
+complete -c thalweg -n '__fish_seen_subcommand_from cluster' -l dead-after -x -d 'how long a silent host counts as alive [default: 5s]'
 complete -c thalweg -n '__fish_seen_subcommand_from exec' -l env -x -d 'add a variable to its environment'
 complete -c thalweg -n '__fish_seen_subcommand_from exec' -l gather -d 'print the hosts\' outputs at the end, equal ones once'
 complete -c thalweg -n '__fish_seen_subcommand_from exec' -l fanout -x -d 'run it on at most N hosts at a time'

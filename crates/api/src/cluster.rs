@@ -20,6 +20,9 @@ pub struct ClusterFile {
     /// People and programs that may send requests to the hosts.
     #[serde(default)]
     pub clients: Vec<ClusterClient>,
+    /// The silence of a peer in milliseconds after which it is considered dead; 5,000 if it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_ms: Option<u64>,
     /// Dropped hosts and clients. The oldest are forgotten, and then refused because they are not listed.
     pub dropped: Vec<DroppedHost>,
 }

@@ -68,6 +68,11 @@ each host. Without this flag, the host that the variable THALWEG_VIA names; with
 End the command on each host after this time: a number with ms, s, m or h; without a unit it is seconds. With cluster \
 upgrade: how long to wait for the jobs of a node, and until all is sound again; 10m without this flag.",
         |args, value| values::duration(value).map(|time| args.timeout = Some(time))),
+    flag("dead-after", Any("TIME"), Commands(&[Cluster]), "how long a silent host counts as alive [default: 5s]", "\
+With cluster init: after this time without a sign of life, a host counts as dead, its links end, and others take over \
+what it did: a number with ms, s, m or h, from 400ms to 10m. Every host gives a sign of life five times as often. A \
+short time suits hosts that share a switch and are not overloaded, a long one a link that fails now and then.",
+        |args, value| values::duration(value).map(|time| args.dead_after = Some(time))),
     flag("env", Any("NAME=VALUE"), Commands(&[Exec]), "add a variable to its environment", "\
 Add a variable to the command's environment, which is otherwise that of the node; the flag may be repeated.",
         |args, value| values::variable(value).map(|variable| args.env.push(variable))),

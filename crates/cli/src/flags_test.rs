@@ -129,6 +129,9 @@ const CASES: &[Case] = &[
     ("on", &["exec", "--on", "n[08-10],!n09"], |a| a.ask.on == ["n08", "n09", "n10", "!n09"]),
     ("ssh", &["cluster", "--ssh", "ssh -F f"], |a| a.ask.ssh.as_deref() == Some("ssh -F f")),
     ("ssh", &["pump", "--ssh=ssh -v"], |a| a.ask.ssh.as_deref() == Some("ssh -v")),
+    ("dead-after", &["cluster", "init", "--dead-after", "2s"], |a| {
+        a.dead_after.is_some_and(|t| t.as_secs() == 2)
+    }),
     ("timeout", &["exec", "--timeout", "1500ms"], |a| a.timeout.is_some_and(|t| t.as_millis() == 1500)),
     ("capacity", &["table", "--capacity", "1k"], |a| a.capacity == Some(1000)),
     ("parity", &["table", "--parity", "4+1"], |a| a.parity.is_some_and(|shape| shape.seats() == 5)),

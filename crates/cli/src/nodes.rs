@@ -347,8 +347,8 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
         }
         ClusterAsk::Step(asked) => return step(identity, asked, how),
         ClusterAsk::Upgrade(asked, patience) => return upgrade::upgrade(identity, asked, *patience, how),
-        ClusterAsk::Init { name, hosts } => {
-            let file = cluster::init(identity, name, hosts)?;
+        ClusterAsk::Init { name, hosts, dead_after } => {
+            let file = cluster::init(identity, name, hosts, *dead_after)?;
             let text = || {
                 let hosts = show::counted(file.hosts.len(), "host", "hosts");
                 format!("cluster {name} of {hosts} in {}\n", identity.display())

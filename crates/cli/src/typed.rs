@@ -72,6 +72,7 @@ pub(crate) struct TypedArgs {
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) join: Option<PathBuf>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) dead_after: Option<Duration>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) gather: bool,
     pub(crate) fanout: Option<usize>,

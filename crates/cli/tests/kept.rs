@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use support::nodes::Nodes;
-use support::until;
+use support::{Running, until};
 use thalweg_api::{ExecReport, JobState, from_json};
 use thalweg_io::process;
 
@@ -99,6 +99,39 @@ fn a_link_that_is_lost_is_opened_again_and_a_dead_host_is_told() {
     until("the dropped one's link is gone", || {
         nodes.status().hosts[0].status.as_ref().is_some_and(|status| status.links <= 1)
     });
+}
+
+/// The time is in the cluster file, so that hosts and clients agree.
+#[test]
+fn a_silent_host_is_dead_after_the_time_of_its_cluster() {
+    let mut nodes = Nodes::made_with(&[String::new(), String::new()], &["--dead-after", "1500ms"]);
+    (0..2).for_each(|i| nodes.begin(i));
+    meshed(&nodes, 1);
+    let mut client = nodes.place.command(&["exec", "--on", "n2", "--", "sleep", "1000"]);
+    let client = Running::start(client.env("THALWEG_IDENTITY", "own"));
+    until("it runs", || nodes.jobs().jobs.iter().any(|job| job.command[0] == "sleep"));
+    let begun = Instant::now();
+    signal("-STOP", nodes.pids[1]);
+    let told = client.ends();
+    let took = begun.elapsed();
+    // Without the flag it would be 5 s.
+    assert!((1.4..4.9).contains(&took.as_secs_f64()), "{took:?}: {told:?}");
+    assert!(
+        told.status == Some(2) && told.err.contains("link with n2 closed: it has said nothing for 1."),
+        "{told:?}"
+    );
+    until("the other node has ended its link", || {
+        nodes.status().hosts[0].status.as_ref().is_some_and(|status| status.links <= 1)
+    });
+    signal("-CONT", nodes.pids[1]);
+    nodes.run(&["exec", "--on", "n2", "--", "true"]).is_done();
+    let init =
+        |time| nodes.run(&["cluster", "init", "lake", "n1", "--identity", "lake", "--dead-after", time]);
+    init("399ms").is_refused(&["dead after 399 ms; write a time from 400 ms to 600 s"]);
+    init("11m").is_refused(&["dead after 660000 ms"]);
+    nodes
+        .run(&["cluster", "drop", "n2", "--dead-after", "2s"])
+        .is_refused(&["--dead-after is a flag of cluster init, not of drop"]);
 }
 
 fn signal(which: &str, pid: u32) {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use thalweg_api::{ToParticipant, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::Progress;
+use thalweg_wire::LinkError;
 use thalweg_wire::message::Reader;
-use thalweg_wire::{LinkError, Timeouts};
 
 use crate::error::SIGTERM;
 use crate::jobs::Job;
@@ -47,10 +47,11 @@ pub(crate) enum Heard {
 }
 
 /// Messages of the coordinator that have come.
-#[derive(Default)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
     news: Condvar,
+    /// The silence after which the other nodes consider this one dead.
+    dead_after: Duration,
 }
 
 #[derive(Default)]
@@ -74,6 +75,11 @@ impl State {
 }
 
 impl Inbox {
+    /// An empty one, of a node that the others consider dead after this silence.
+    pub(crate) fn new(dead_after: Duration) -> Inbox {
+        Inbox { state: Mutex::default(), news: Condvar::new(), dead_after }
+    }
+
     /// Reads messages until the stream ends.
     pub(crate) fn hear_all(&self, hearing: &mut Reader) {
         loop {
@@ -149,7 +155,7 @@ impl Inbox {
         }
         let moment = Stopwatch::start();
         state = self.news.wait_timeout(state, LOOK).expect("no holder panics").0;
-        if stood_still(&moment) {
+        if stood_still(&moment, self.dead_after) {
             state.gone = Some(Lost::StoodStill(moment.seconds()));
             state.told.clear();
             state.cancel();
@@ -158,7 +164,7 @@ impl Inbox {
     }
 }
 
-/// Whether a short wait took so long that this process cannot have run in between.
-pub(crate) fn stood_still(moment: &Stopwatch) -> bool {
-    moment.seconds() * 1e3 >= Timeouts::default().dead_ms as f64
+/// Whether a short wait took so long that the other nodes consider this one dead.
+pub(crate) fn stood_still(moment: &Stopwatch, dead_after: Duration) -> bool {
+    moment.seconds() >= dead_after.as_secs_f64()
 }

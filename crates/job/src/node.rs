@@ -32,6 +32,9 @@ pub trait Node: Send + Sync {
     /// The tables of the cluster, for this node as a client.
     fn tables(&self) -> thalweg_engine::Result<Tables>;
 
+    /// The silence after which the other nodes consider it dead.
+    fn dead_after(&self) -> Duration;
+
     /// Waits until it goes down, or this long. Returns whether it goes down.
     fn is_stopping_within(&self, patience: Duration) -> bool;
 }
@@ -81,6 +84,10 @@ impl Node for Arc<Host> {
     fn tables(&self) -> thalweg_engine::Result<Tables> {
         let none = || Error::Refused("a node without an identity cannot open tables".into());
         Ok(Tables::load(Host::directory(self).ok_or_else(none)?, None)?)
+    }
+
+    fn dead_after(&self) -> Duration {
+        Duration::from_millis(self.terms().patience.dead_ms)
     }
 
     fn is_stopping_within(&self, patience: Duration) -> bool {

@@ -59,7 +59,7 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: JobSpec, (out
         Ok(entered) => entered,
         Err(why) => return saying.give_up(&why.to_string()),
     };
-    let (inbox, kept, ready) = (&Inbox::default(), None, Vec::new());
+    let (inbox, kept, ready) = (&Inbox::new(local.node.dead_after()), None, Vec::new());
     let mut part =
         Session { local, link, job, request, place, saying, inbox, cancel_is_known: false, kept, ready };
     let ended = std::thread::scope(|scope| {

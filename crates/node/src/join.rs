@@ -167,7 +167,12 @@ impl Meeting<'_> {
             small::remove(&old)?;
         }
         let name = self.directory.file_name().and_then(|name| name.to_str());
-        cluster::init(self.directory, name.filter(|name| is_host_name(name)).unwrap_or(CLUSTER), &came)?;
+        cluster::init(
+            self.directory,
+            name.filter(|name| is_host_name(name)).unwrap_or(CLUSTER),
+            &came,
+            None,
+        )?;
         Ok(true)
     }
 

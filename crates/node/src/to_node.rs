@@ -27,7 +27,7 @@ pub(crate) struct ToNode<'h> {
 
 impl<'h> ToNode<'h> {
     pub(crate) fn new(credentials: &'h Credentials, file: &ClusterFile, host: &str) -> Result<ToNode<'h>> {
-        let terms = Terms { block_bytes: FRAME_BYTES as u32, patience: Timeouts::default() };
+        let terms = Terms { block_bytes: FRAME_BYTES as u32, patience: Timeouts::of(file) };
         let host = find(file, host)?.clone();
         let (links, spare) = (Mutex::default(), Mutex::default());
         Ok(ToNode { credentials, host, terms, id: new_id().to_string(), links, spare })

@@ -78,7 +78,7 @@ impl Bed {
         let gates = [(); 3].map(|()| Arc::new(Gate::default()));
         let outer = gates.iter().zip(&listeners).map(|(gate, inner)| gate.before(inner));
         let hosts = (1..).zip(outer).map(|(i, outer)| format!("n{i}={}", outer.local_addr().unwrap()));
-        cluster::init(&dir, "river", &hosts.collect::<Vec<_>>()).unwrap();
+        cluster::init(&dir, "river", &hosts.collect::<Vec<_>>(), None).unwrap();
         let services = (1..).zip(listeners).map(|(i, listener)| {
             let identity = cluster::host_directory(&dir, &format!("n{i}"));
             let host = Arc::new(Host::load(Some(&identity), Terms::default()).unwrap());

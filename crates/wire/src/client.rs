@@ -86,7 +86,7 @@ impl Client {
     /// Opens a link with a host, for blocks of `block_bytes` bytes.
     pub fn link(&self, host: &ClusterHost, block_bytes: usize) -> ClusterResult<Link> {
         let address = cluster::address_of(host)?;
-        let link = self.credentials.connect(&host.name, address, terms(block_bytes))?;
+        let link = self.credentials.connect(&host.name, address, self.terms(block_bytes))?;
         self.agree(&link);
         Ok(link)
     }
@@ -111,10 +111,15 @@ impl Client {
         takes: (&Pool, usize),
     ) -> ClusterResult<(Link, Incoming)> {
         let at = (&*host.name, cluster::address_of(host)?);
-        let asked = self.credentials.connect_and_ask(at, terms(block_bytes), request.as_bytes(), Some(takes));
+        let asked =
+            self.credentials.connect_and_ask(at, self.terms(block_bytes), request.as_bytes(), Some(takes));
         let (link, inc) = asked?;
         self.agree(&link);
         Ok((link, inc))
+    }
+
+    fn terms(&self, block_bytes: usize) -> Terms {
+        Terms { block_bytes: block_bytes as u32, patience: Timeouts::of(&self.file) }
     }
 
     /// Brings both ends to the newer of their cluster files. If a newer file does not list a host, the link is closed
@@ -134,10 +139,6 @@ impl Client {
             let _ = message::ask(link, &HostRequest::Cluster(Some(text)).text());
         }
     }
-}
-
-fn terms(block_bytes: usize) -> Terms {
-    Terms { block_bytes: block_bytes as u32, patience: Timeouts::default() }
 }
 
 /// Cancels work on several links by closing them. Clones share the links.

@@ -9,6 +9,7 @@
 //! Non-goals: copying files to hosts.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,6 +47,9 @@ const RENEWAL_LOOK: Duration = Duration::from_millis(10);
 pub const HOSTS_MAX: usize = 1024;
 /// The longest name of a new cluster.
 pub(crate) const CLUSTER_NAME_BYTES_MAX: usize = 64;
+/// The silence in milliseconds after which a peer may be said to count as dead. A shorter one would end links to hosts
+/// that are only busy.
+pub(crate) const DEAD_MS: RangeInclusive<u64> = 400..=600_000;
 /// The most clients of a cluster.
 pub const CLIENTS_MAX: usize = 256;
 /// The most dropped members that are remembered. Older ones are refused as not listed.
@@ -133,8 +137,9 @@ pub fn address_of(host: &ClusterHost) -> Result<SocketAddr> {
     found.ok_or_else(|| Error::UnknownAddress { host: host.name.clone(), address: host.address.clone() })
 }
 
-/// Makes a cluster in `owner`, which must not hold one.
-pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
+/// Makes a cluster in `owner`, which must not hold one. A peer counts as dead after a silence of `dead_after`; without it
+/// after that of [`Timeouts::default`].
+pub fn init(owner: &Path, name: &str, hosts: &[String], dead_after: Option<Duration>) -> Result<ClusterFile> {
     if !names::is_plain(name, CLUSTER_NAME_BYTES_MAX) {
         return Err(Error::BadClusterName(name.into()));
     }
@@ -151,6 +156,7 @@ pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
         links: Links::Sealed,
         hosts,
         clients: vec![owner_client],
+        dead_ms: dead_after.map(|time| time.as_millis() as u64),
         dropped: Vec::new(),
     };
     is_sound(&file)?;
@@ -379,7 +385,10 @@ fn is_sound(file: &ClusterFile) -> Result<()> {
     if clients > CLIENTS_MAX {
         return Err(BadFile::Clients(clients).into());
     }
-    Ok(())
+    match file.dead_ms {
+        Some(ms) if !DEAD_MS.contains(&ms) => Err(BadFile::DeadAfter { ms }.into()),
+        _ => Ok(()),
+    }
 }
 
 /// A cluster that is about to be changed: its file, its id, its authority, and the lock.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cluster::{CLIENTS_MAX, CLUSTER_NAME_BYTES_MAX, HOSTS_MAX};
+use crate::cluster::{CLIENTS_MAX, CLUSTER_NAME_BYTES_MAX, DEAD_MS, HOSTS_MAX};
 use crate::members::NotVerified;
 use crate::{IdentityError, LinkError};
 
@@ -193,6 +193,12 @@ pub enum BadFile {
     /// There are too many clients.
     #[error("{0} clients, and a cluster has at most {CLIENTS_MAX}")]
     Clients(usize),
+    /// The silence after which a peer counts as dead is too short or too long.
+    #[error("dead after {ms} ms; write a time from {} ms to {} s", DEAD_MS.start(), DEAD_MS.end() / 1000)]
+    DeadAfter {
+        /// The silence in milliseconds.
+        ms: u64,
+    },
 }
 
 /// Why a cluster file that a peer sent was rejected.

@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 
+use thalweg_api::ClusterFile;
+
 use crate::frame::{CONTROL_BYTES_MAX, FrameError, Head, Kind, MORE, PAYLOAD_BYTES_MAX};
 use crate::hello::{Hello, HelloError, Id, Role};
 
@@ -27,9 +29,26 @@ pub struct Timeouts {
     pub dead_ms: u64,
 }
 
+/// The silence after which a peer is considered dead, where nothing else is said.
+const DEAD_MS: u64 = 5_000;
+/// How many signs of life of a peer may be missing.
+const PINGS: u64 = 5;
+
 impl Default for Timeouts {
     fn default() -> Timeouts {
-        Timeouts { ping_ms: 1_000, dead_ms: 5_000 }
+        Timeouts::of_dead(DEAD_MS)
+    }
+}
+
+impl Timeouts {
+    /// Those with which a peer is considered dead after `dead_ms`.
+    pub fn of_dead(dead_ms: u64) -> Timeouts {
+        Timeouts { ping_ms: dead_ms / PINGS, dead_ms }
+    }
+
+    /// Those of a cluster.
+    pub fn of(cluster: &ClusterFile) -> Timeouts {
+        Timeouts::of_dead(cluster.dead_ms.unwrap_or(DEAD_MS))
     }
 }
 

@@ -21,8 +21,8 @@ use crate::mesh::Mesh;
 use crate::service::{Peer, Service, Streams};
 use crate::threads::caught;
 use crate::{
-    CERTIFICATE_FILE, CLUSTER_FILE, Credentials, Id, Identity, Link, Outgoing, Role, Terms, cluster, log,
-    message,
+    CERTIFICATE_FILE, CLUSTER_FILE, Credentials, Id, Identity, Link, Outgoing, Role, Terms, Timeouts,
+    cluster, log, message,
 };
 
 /// The answer to a client whose certificate allows no changes.
@@ -189,9 +189,10 @@ impl Host {
         &self.audit
     }
 
-    /// The terms of its links.
+    /// The terms of the links that it opens and accepts from now on.
     pub fn terms(&self) -> Terms {
-        self.terms
+        let cluster = self.cluster.lock().expect("no holder panics");
+        Terms { patience: cluster.as_ref().map_or(self.terms.patience, Timeouts::of), ..self.terms }
     }
 
     /// The number of open links.

@@ -362,7 +362,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let hosts = [format!("n1={address}"), "n2=127.0.0.1:1".to_string()];
-        cluster::init(&owner, "river", &hosts).unwrap();
+        cluster::init(&owner, "river", &hosts, None).unwrap();
         let [near, far] = ["n2", "n1"].map(|host| {
             let identity = cluster::host_directory(&owner, host);
             Arc::new(Host::load(Some(&identity), Terms::default()).unwrap())
@@ -397,7 +397,7 @@ mod tests {
     #[allow(clippy::disallowed_methods)] // The test replaces the file directly.
     fn a_cluster_file_that_cannot_be_kept_holds() {
         let owner = std::env::temp_dir().join(format!("thalweg-unkept-{}", std::process::id()));
-        cluster::init(&owner, "river", &["n1=127.0.0.1:1".to_string()]).unwrap();
+        cluster::init(&owner, "river", &["n1=127.0.0.1:1".to_string()], None).unwrap();
         let ada =
             cluster::client(&owner, "ada", thalweg_api::May::All).unwrap().clients[1].id.parse().unwrap();
         let identity = cluster::host_directory(&owner, "n1");

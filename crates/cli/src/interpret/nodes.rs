@@ -52,6 +52,7 @@ pub(crate) enum ClusterAsk {
     Init {
         name: String,
         hosts: Vec<String>,
+        dead_after: Option<Duration>,
     },
     Status,
     Add(Vec<String>),
@@ -211,6 +212,9 @@ pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAs
     if what != "upgrade" && args.timeout.is_some() {
         return Err(Usage(format!("--timeout is a flag of cluster upgrade, not of {what}")));
     }
+    if what != "init" && args.dead_after.is_some() {
+        return Err(Usage(format!("--dead-after is a flag of cluster init, not of {what}")));
+    }
     if what != "exchange" && (args.runs.is_some() || args.schedule.is_some()) {
         return Err(Usage(format!("--runs and --schedule are flags of cluster exchange, not of {what}")));
     }
@@ -222,7 +226,7 @@ pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAs
         "init" if words.len() < 2 => {
             return Err(Usage("cluster init takes a NAME for the cluster and at least one HOST".into()));
         }
-        "init" => ClusterAsk::Init { name: words.remove(0), hosts: words },
+        "init" => ClusterAsk::Init { name: words.remove(0), hosts: words, dead_after: args.dead_after },
         "install" | "up" | "upgrade" | "down" | "remove" | "mend" => {
             nothing_left(&args.ask.words, Command::Cluster)?;
             over_ssh(what, args)?

@@ -31,6 +31,11 @@ impl Nodes {
 
     /// Makes n1, n2, ... with these words in their descriptions, and starts none.
     pub(crate) fn made(words: &[String]) -> Nodes {
+        Nodes::made_with(words, &[])
+    }
+
+    /// The same, with these flags of `cluster init`.
+    pub(crate) fn made_with(words: &[String], flags: &[&str]) -> Nodes {
         let place = Place::new();
         // All are held open at the same time, so that they differ.
         let held: Vec<TcpListener> =
@@ -44,6 +49,7 @@ impl Nodes {
         let mut args = vec!["cluster".to_string(), "init".into(), "river".into()];
         args.extend(hosts);
         args.extend(["--identity".to_string(), "own".into()]);
+        args.extend(flags.iter().map(ToString::to_string));
         let made = place.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
         made.is_done();
         Nodes { place, ports, running: Vec::new(), pids: Vec::new() }
@@ -99,6 +105,10 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
+        // Those that a test has stopped would not end.
+        for pid in &self.pids {
+            let _ = std::process::Command::new("kill").args(["-CONT", &pid.to_string()]).output();
+        }
         // Ended by a signal, not killed, so that they end what they run.
         self.running.iter().for_each(terminate);
         for child in &mut self.running {

@@ -459,7 +459,9 @@ impl<'a> Coordinator<'a> {
             }
             let moment = Stopwatch::start();
             let said = self.said.recv_timeout(LOOK);
-            if self.job.coordinator.is_some() && stood_still(&moment) {
+            if let Some(node) = &self.node
+                && stood_still(&moment, node.node.dead_after())
+            {
                 let why =
                     format!("this node stood still for {:.0} s; others take the sort up", moment.seconds());
                 return Err(Failure::Job(Error::Gone(why, None)));

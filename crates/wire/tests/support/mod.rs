@@ -48,6 +48,7 @@ impl City {
             links: Links::Sealed,
             hosts: Vec::new(),
             clients: Vec::new(),
+            dead_ms: None,
             dropped: Vec::new(),
         };
         let second = credentials(&authority, &mut file, &place.join("second"), "n2", CERTIFICATE_DAYS);
