@@ -65,6 +65,10 @@ fn install(root: &Path, tools: &Path, place: &Path, path: &str) {
         command.args(args).current_dir(root).env("PATH", path);
         // The profile of tests has this level, so that what they are built from is used again.
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
+        // Build scripts that ask for what cargo told this program would run again.
+        let names = std::env::vars_os().map(|(name, _)| name);
+        let told = |name: &str| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_");
+        names.filter(|name| name.to_str().is_some_and(told)).for_each(|name| _ = command.env_remove(name));
         let output = command.output().expect("it starts");
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         assert!(output.status.success(), "{args:?}: {}{}", text(&output.stdout), text(&output.stderr));

@@ -5,11 +5,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use crate::test_programs::{self, Outcome, Tally, result_of};
-use crate::{docs, tidy};
+use crate::{command, docs, tidy};
 
 /// One step.
 enum Step {
@@ -79,20 +79,17 @@ fn one(good: bool) -> Tally {
     Tally { passed: good.into(), failed: (!good).into(), skipped: 0 }
 }
 
-fn command(root: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).current_dir(root).stdin(Stdio::null());
-    command
-}
-
 fn program(root: &Path, words: &[&str]) -> bool {
-    command(root, words).status().is_ok_and(|status| status.success())
+    let mut program = command(root, words[0]);
+    program.args(&words[1..]).stdin(Stdio::null());
+    program.status().is_ok_and(|status| status.success())
 }
 
 /// Runs the examples with cargo, shows its output, and returns the counts.
 fn examples(root: &Path) -> Tally {
-    let mut cargo = command(root, &["cargo", "test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]);
-    let Ok(mut child) = cargo.stdout(Stdio::piped()).spawn() else { return one(false) };
+    let mut cargo = command(root, "cargo");
+    cargo.args(["test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]);
+    let Ok(mut child) = cargo.stdin(Stdio::null()).stdout(Stdio::piped()).spawn() else { return one(false) };
     let mut tally = Tally::default();
     let out = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
     for line in out.split(b'\n').map_while(Result::ok) {

@@ -63,9 +63,9 @@ fn documents(root: &Path) -> impl Iterator<Item = (String, Result<String, String
 
 /// Builds the command with the tests' profile, to reuse their artefacts, and returns its path.
 fn built(root: &Path) -> Result<PathBuf, String> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::command(root, "cargo");
     cargo.args(["build", "--quiet", "--workspace", "--bin=thalweg", "--profile=test"]);
-    cargo.arg("--message-format=json-render-diagnostics").current_dir(root).stderr(Stdio::inherit());
+    cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = cargo.output().map_err(|e| e.to_string())?;
     let messages = String::from_utf8_lossy(&output.stdout);
     let path = messages.lines().find_map(|message| text_of(message, "executable"));

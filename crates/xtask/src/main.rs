@@ -15,8 +15,8 @@ mod test_programs;
 mod tidy;
 mod tree;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
 cargo xtask ci              run every check, then print `N passed, N failed, N skipped`
@@ -44,6 +44,22 @@ fn main() -> ExitCode {
         }
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A program in the root, without what cargo tells this program about its own package. Build scripts that ask for that,
+/// as the one of ring does, would run again whenever it differs, and what depends on them would be built again.
+fn command(root: &Path, program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root);
+    for (name, _) in std::env::vars_os() {
+        let is_of_the_package = name
+            .to_str()
+            .is_some_and(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_"));
+        if is_of_the_package {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// The root of the repository, independent of the current directory.

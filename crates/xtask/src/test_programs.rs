@@ -134,10 +134,10 @@ pub(crate) fn run(root: &Path, shown: &mut impl Write) -> Outcome {
 
 /// Builds the programs. If that fails, cargo has printed why.
 fn build(root: &Path) -> io::Result<Vec<Program>> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::command(root, "cargo");
     cargo.args(["test", "--workspace", "--no-run", "--quiet"]);
     cargo.arg("--message-format=json-render-diagnostics");
-    let output = cargo.current_dir(root).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(io::Error::other("`cargo test --workspace` does not build"));
     }
