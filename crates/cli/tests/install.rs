@@ -19,8 +19,7 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
     let args = ["cluster", "init", "river", &hosts[0], &hosts[1], &hosts[2], "--identity", "own"];
     place.run(&args).is_done();
     let step = |what: &str, on: &str| {
-        let told =
-            place.run(&["cluster", what, "--on", on, "--ssh", &sshd.ssh, "--identity", "own", "--json"]);
+        let told = sshd.cluster(&place, &[what, "--on", on, "--json"]);
         (from_json::<HostSteps>(&told.out).unwrap_or_else(|e| panic!("{e}: {told:?}")), told)
     };
     let done = |what: &str| {
@@ -98,7 +97,7 @@ fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
         return;
     }
     let done = |what: &str| {
-        let told = place.run(&["cluster", what, "--ssh", &sshd.ssh, "--identity", "own", "--json"]);
+        let told = sshd.cluster(&place, &[what, "--json"]);
         from_json::<HostSteps>(&told.out).unwrap().hosts[0].done.clone().unwrap_or_else(|| panic!("{told:?}"))
     };
     assert_eq!(done("install"), "brought the program and its identity");
@@ -108,8 +107,7 @@ fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
     assert!(done("remove").starts_with("removed; the node ended process "));
     // A shell that ends before it reads a script is reported in one line.
     place.shell("echo 'exit 0' > home/.bashrc").is_done();
-    place
-        .run(&["cluster", "install", "--ssh", &sshd.ssh, "--identity", "own"])
+    sshd.cluster(&place, &["install"])
         .is_refused(&["n1: the shell of n1 did not run the script", "see what ssh n1 sh -s does"]);
 }
 
@@ -126,7 +124,7 @@ fn the_unit_wants_the_network_and_has_limits() {
         b"#!/bin/sh\n[ \"$1\" = --user ] && shift\n[ \"$1\" = is-system-running ] && echo running\nexit 0\n",
     );
     place.shell("chmod 755 path/systemctl").is_done();
-    let told = place.run(&["cluster", "install", "--ssh", &sshd.ssh, "--identity", "own"]);
+    let told = sshd.cluster(&place, &["install"]);
     assert!(told.is_done().contains("a unit for systemd"), "{told:?}");
     let unit = place.shell("cat home/.local/share/thalweg/*/thalweg-*.service").is_done().to_string();
     let lines = [

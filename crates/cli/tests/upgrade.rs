@@ -48,10 +48,8 @@ impl Cluster {
     fn new() -> Option<Cluster> {
         let place = Place::new();
         let sshd = Sshd::start(&place)?;
-        // Without debug information, which would be five sixths of what goes over ssh.
-        place.shell("strip -o ours $T || cp $T ours").is_done();
-        let program = place.0.join("ours").display().to_string();
-        let ours = build_of(&place.shell("./ours --version"));
+        let program = place.without_debug_information().display().to_string();
+        let ours = build_of(&place.shell("$T --version"));
         let other = match std::env::var_os("THALWEG_PREVIOUS") {
             Some(previous) => previous.into_string().unwrap(),
             None => copy_of_another_build(&place, &ours),
@@ -109,7 +107,7 @@ impl Drop for Cluster {
 
 /// A copy of this command in which the number of its build is another.
 fn copy_of_another_build(place: &Place, ours: &str) -> String {
-    let mut program = place.read("ours");
+    let mut program = place.read("small/thalweg");
     let places: Vec<usize> = program
         .windows(ours.len())
         .enumerate()

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{Place, until};
+use super::{Outcome, Place, until};
 
 /// A server that accepts one key. Its users have the home directory `home` and find this program by its name.
 pub(crate) struct Sshd {
@@ -59,6 +59,13 @@ impl Sshd {
         let server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         until("sshd listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         Some(Sshd { server, ssh: format!("ssh -F {dir}/ssh_config"), port })
+    }
+
+    /// Runs `thalweg cluster` with these words, for the identity `own`, over this server.
+    pub(crate) fn cluster(&self, place: &Place, words: &[&str]) -> Outcome {
+        let mut command = Command::new(place.without_debug_information());
+        command.arg("cluster").args(words).args(["--ssh", &self.ssh, "--identity", "own"]);
+        Outcome::of(command.current_dir(&place.0).stdin(Stdio::null()).output().expect("the copy starts"))
     }
 }
 
