@@ -63,14 +63,29 @@ impl Bed {
 
     /// Waits until some node is at this stage. Returns the job's id.
     fn at(&self, stage: &str) -> String {
-        let mut id = String::new();
+        self.at_or(stage, |_| false).expect("somebody is there")
+    }
+
+    /// The same; `None` if this holds for the jobs before somebody was seen there.
+    fn at_or(&self, stage: &str, ends: impl Fn(&[JobReport]) -> bool) -> Option<String> {
+        let mut id = None;
         until(stage, || {
             let jobs = self.jobs();
             let there = jobs.iter().find(|job| job.share.as_ref().is_some_and(|share| share.stage == stage));
-            id = there.map_or(String::new(), |job| job.id.clone());
-            !id.is_empty()
+            id = there.map(|job| job.id.clone());
+            id.is_some() || ends(&jobs)
         });
         id
+    }
+
+    /// Watches a detached job, of which the client says its id.
+    fn watch(&self, client: Running, id: &str, what: &str) -> Running {
+        let told = ended(client, what);
+        assert!(told.is_done().contains(id), "{what}: {told:?}");
+        let watch = Running::start(&mut self.lab.command(&["job", "watch", id, "--json"]));
+        // It has to know the hosts before some of them are lost.
+        watch.waits();
+        watch
     }
 
     /// Asks a host's node to end.
@@ -233,8 +248,13 @@ fn receipt_of(told: &Outcome, watched: bool) -> Receipt {
     jobs.into_iter().find_map(|job| job.share?.receipt).expect("some node has it")
 }
 
-/// One row of the matrix; `None` where there are no labs. On a busy machine the fault may come when the job has ended;
-/// then there are this many more tries.
+/// Whether there were jobs, and all have ended.
+fn have_ended(jobs: &[JobReport]) -> bool {
+    !jobs.is_empty() && jobs.iter().all(|job| job.state != JobState::Running)
+}
+
+/// One row of the matrix; `None` where there are no labs. On a busy machine the fault may come when the stage or the job
+/// has ended; then there are this many more tries.
 fn one((stage, fault, whom): (&str, &str, &str), tries: u32) -> Option<String> {
     let bed = if stage == "publish" { Bed::of(&EARLY)? } else { Bed::new()? };
     let what = format!("{fault} {whom} at {stage}");
@@ -249,13 +269,13 @@ fn one((stage, fault, whom): (&str, &str, &str), tries: u32) -> Option<String> {
         _ => (is_pair, whom),
     };
     let mut sort = bed.sort(if detached { &["--detach"] } else { &[] });
-    let id = bed.at(stage);
+    let Some(id) = bed.at_or(stage, have_ended) else {
+        assert!(tries > 0, "{what}: nobody was seen there");
+        drop((bed, sort));
+        return one((stage, fault, whom), tries - 1);
+    };
     if detached {
-        let told = ended(sort, &what);
-        assert!(told.is_done().contains(&id), "{what}: {told:?}");
-        sort = Running::start(&mut bed.lab.command(&["job", "watch", &id, "--json"]));
-        // The watch has to know the hosts before some of them are lost.
-        sort.waits();
+        sort = bed.watch(sort, &id, &what);
     }
     let since = Instant::now();
     bed.does(fault, host, &id, &sort);

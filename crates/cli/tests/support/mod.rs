@@ -151,17 +151,11 @@ pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
 /// Waits for at most this many seconds until the condition holds.
 #[track_caller]
 pub(crate) fn until_within(seconds: f64, what: &str, mut holds: impl FnMut() -> bool) {
-    // A look may start a process, which takes a core from what is waited for.
-    const PAUSE_FACTOR: u32 = 4;
     let watch = Stopwatch::start();
-    loop {
-        let look = Stopwatch::start();
-        if holds() {
-            return;
-        }
+    while !holds() {
         assert!(watch.seconds() < seconds, "{what} did not come about in {seconds} s: {}", processes());
-        let pause = PAUSE_FACTOR * Duration::from_secs_f64(look.seconds());
-        std::thread::park_timeout(pause.clamp(Duration::from_millis(1), Duration::from_millis(200)));
+        // What is waited for may not last.
+        std::thread::park_timeout(Duration::from_millis(1));
     }
 }
 
