@@ -218,6 +218,14 @@ fn a_signal_ends_what_a_program_waits_for() {
     bed.ends_sound();
 }
 
+/// Runs programs side by side on two mounts, each on both. Each says `done` at its end.
+fn all_are_done(mounts: [&Path; 2], scripts: [&str; 2]) {
+    let on_both = |script| mounts.map(|at| Program::start(at, script));
+    let mut programs = scripts.map(on_both);
+    programs.iter_mut().flatten().for_each(|program| assert_eq!(program.says(), "done"));
+    programs.into_iter().flatten().for_each(Program::ends);
+}
+
 #[test]
 fn what_is_written_under_a_lock_is_read_under_the_next() {
     let Some(bed) = Bed::new() else { return };
@@ -231,12 +239,7 @@ fn what_is_written_under_a_lock_is_read_under_the_next() {
   os.pwrite(f, str(n + 1).encode(), 0)
   assert lock(U) == 'ok'
 say('done')";
-    let mut programs: Vec<Program> = [bed.root(), again.at.clone(), bed.root(), again.at.clone()]
-        .iter()
-        .map(|at| Program::start(at, count))
-        .collect();
-    programs.iter_mut().for_each(|program| assert_eq!(program.says(), "done"));
-    programs.into_iter().for_each(Program::ends);
+    all_are_done([&bed.root(), &again.at], [count; 2]);
     assert_eq!(std::fs::read_to_string(again.at.join("f")).unwrap(), "240");
     drop(again);
     bed.ends_sound();
@@ -262,13 +265,7 @@ say('done')"
         )
     };
     let anew = "os.close(f); f = os.open('f', os.O_RDWR)";
-    let mut programs: Vec<Program> =
-        [(bed.root(), "pass"), (again.at.clone(), "pass"), (bed.root(), anew), (again.at.clone(), anew)]
-            .iter()
-            .map(|(at, opens)| Program::start(at, &grow(opens)))
-            .collect();
-    programs.iter_mut().for_each(|program| assert_eq!(program.says(), "done"));
-    programs.into_iter().for_each(Program::ends);
+    all_are_done([&bed.root(), &again.at], [&grow("pass"), &grow(anew)]);
     assert_eq!(std::fs::metadata(again.at.join("f")).unwrap().len(), 800);
     drop(again);
     bed.ends_sound();
