@@ -75,8 +75,12 @@ impl There {
 
     /// Begins a slow transfer, and returns when the journal lists a large part of it.
     fn begun(&self, args: &[&str]) -> Running {
-        let running = Running::start(&mut self.command(&[args, &["--limit", "20MB", "-q"]].concat()));
-        until("a part of it", || self.listed() > FILE_BYTES / 4);
+        let mut running = Running::start(&mut self.command(&[args, &["--limit", "8MB", "-q"]].concat()));
+        let is_begun = || self.listed() > FILE_BYTES / 4;
+        until("a part of it, or its end", || is_begun() || running.0.try_wait().unwrap().is_some());
+        if !is_begun() {
+            panic!("it has ended without a part of it in the journal: {:?}", running.ends());
+        }
         running
     }
 
