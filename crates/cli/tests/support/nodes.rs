@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use thalweg_api::{ClusterReport, JobList, NodeReady, from_json};
 
@@ -37,11 +38,7 @@ impl Nodes {
     /// The same, with these flags of `cluster init`.
     pub(crate) fn made_with(words: &[String], flags: &[&str]) -> Nodes {
         let place = Place::new();
-        // All are held open at the same time, so that they differ.
-        let held: Vec<TcpListener> =
-            words.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> = held.iter().map(|l| l.local_addr().unwrap().port()).collect();
-        drop(held);
+        let ports = free_ports(words.len());
         let hosts = (1..).zip(ports.iter().zip(words)).map(|(i, (port, words))| match &words[..] {
             "" => format!("n{i}=127.0.0.1:{port}"),
             words => format!("n{i}=127.0.0.1:{port}@{words}"),
@@ -69,7 +66,10 @@ impl Nodes {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: NodeReady = from_json(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let ready: NodeReady = match from_json(&line) {
+            Ok(ready) => ready,
+            Err(why) => panic!("{why}: {line} {:?}", Outcome::of(child.wait_with_output().unwrap())),
+        };
         assert_ne!(ready.pid, child.id(), "a node has a guard");
         (child, ready.pid)
     }
@@ -101,6 +101,18 @@ impl Nodes {
         );
         self.place.shell(&line.replace("N1", &format!("https://n1:{}", self.ports[0])))
     }
+}
+
+/// Ports that nobody listens on. They lie below those that the kernel gives to connections, which could take one before
+/// the node does.
+fn free_ports(count: usize) -> Vec<u16> {
+    const FIRST: u32 = 20_000;
+    const PORTS: u32 = 12_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(64, Ordering::Relaxed));
+    let ports = (0..PORTS).map(|i| FIRST + start.wrapping_add(i) % PORTS);
+    let free = ports.filter(|port| TcpListener::bind(("127.0.0.1", *port as u16)).is_ok());
+    free.take(count).map(|port| port as u16).collect()
 }
 
 impl Drop for Nodes {
