@@ -69,9 +69,10 @@ End the command on each host after this time: a number with ms, s, m or h; witho
 upgrade: how long to wait for the jobs of a node, and until all is sound again; 10m without this flag.",
         |args, value| values::duration(value).map(|time| args.timeout = Some(time))),
     flag("dead-after", Any("TIME"), Commands(&[Cluster]), "how long a silent host counts as alive [default: 5s]", "\
-With cluster init: after this time without a sign of life, a host counts as dead, its links end, and others take over \
-what it did: a number with ms, s, m or h, from 400ms to 10m. Every host gives a sign of life five times as often. A \
-short time suits hosts that share a switch and are not overloaded, a long one a link that fails now and then.",
+With cluster init: after this time without a sign of life, a host counts as dead: its open links end, and other hosts \
+take over its jobs. A number with ms, s, m or h, from 400ms to 10m; without a unit it is seconds. Every host gives five \
+signs of life in this time. A short time suits a fast network and hosts that are not overloaded; a long one suits a \
+network that fails now and then. New connections fail after 5 s, whatever this time is.",
         |args, value| values::duration(value).map(|time| args.dead_after = Some(time))),
     flag("env", Any("NAME=VALUE"), Commands(&[Exec]), "add a variable to its environment", "\
 Add a variable to the command's environment, which is otherwise that of the node; the flag may be repeated.",

@@ -6,8 +6,8 @@ mod support;
 
 use std::process::Command;
 
-use support::sshd::{Sshd, free_port};
-use support::{Place, skipped};
+use support::sshd::Sshd;
+use support::{Place, free_ports, skipped};
 use thalweg_api::{ClusterReport, HostSteps, from_json};
 use thalweg_io::process;
 
@@ -15,7 +15,8 @@ use thalweg_io::process;
 fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
     let place = Place::new();
     let Some(sshd) = Sshd::start(&place) else { return };
-    let hosts: Vec<String> = (1..=3).map(|i| format!("n{i}=127.0.0.1:{}", free_port())).collect();
+    let hosts: Vec<String> =
+        (1..).zip(free_ports(3)).map(|(i, port)| format!("n{i}=127.0.0.1:{port}")).collect();
     let args = ["cluster", "init", "river", &hosts[0], &hosts[1], &hosts[2], "--identity", "own"];
     place.run(&args).is_done();
     let step = |what: &str, on: &str| {
@@ -88,7 +89,7 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
 fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
     let place = Place::new();
     let Some(sshd) = Sshd::start(&place) else { return };
-    let host = format!("n1=127.0.0.1:{}", free_port());
+    let host = format!("n1=127.0.0.1:{}", free_ports(1)[0]);
     place.run(&["cluster", "init", "river", &host, "--identity", "own"]).is_done();
     place.shell("printf 'echo Welcome; echo to >&2; printf n1' > home/.bashrc").is_done();
     let heard = place.shell(&format!("{} n1 true", sshd.ssh)).out;
@@ -117,7 +118,7 @@ fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
 fn the_unit_wants_the_network_and_has_limits() {
     let place = Place::new();
     let Some(sshd) = Sshd::start(&place) else { return };
-    let host = format!("n1=127.0.0.1:{}", free_port());
+    let host = format!("n1=127.0.0.1:{}", free_ports(1)[0]);
     place.run(&["cluster", "init", "river", &host, "--identity", "own"]).is_done();
     place.write(
         "path/systemctl",

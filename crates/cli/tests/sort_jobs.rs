@@ -66,7 +66,7 @@ impl Bed {
         self.at_or(stage, |_| false).expect("somebody is there")
     }
 
-    /// The same; `None` if this holds for the jobs before somebody was seen there.
+    /// The same; `None` if the jobs have ended in this way before somebody was seen there.
     fn at_or(&self, stage: &str, ends: impl Fn(&[JobReport]) -> bool) -> Option<String> {
         let mut id = None;
         until(stage, || {
@@ -248,13 +248,13 @@ fn receipt_of(told: &Outcome, watched: bool) -> Receipt {
     jobs.into_iter().find_map(|job| job.share?.receipt).expect("some node has it")
 }
 
-/// Whether there were jobs, and all have ended.
-fn have_ended(jobs: &[JobReport]) -> bool {
-    !jobs.is_empty() && jobs.iter().all(|job| job.state != JobState::Running)
+/// Whether there were jobs, and all are done.
+fn are_done(jobs: &[JobReport]) -> bool {
+    !jobs.is_empty() && jobs.iter().all(|job| job.state == JobState::Done)
 }
 
-/// One row of the matrix; `None` where there are no labs. On a busy machine the fault may come when the stage or the job
-/// has ended; then there are this many more tries.
+/// One row of the matrix; `None` where there are no labs. On a busy machine the stage may pass between two looks, or the
+/// fault may come when the job is done; then there are this many more tries.
 fn one((stage, fault, whom): (&str, &str, &str), tries: u32) -> Option<String> {
     let bed = if stage == "publish" { Bed::of(&EARLY)? } else { Bed::new()? };
     let what = format!("{fault} {whom} at {stage}");
@@ -269,7 +269,7 @@ fn one((stage, fault, whom): (&str, &str, &str), tries: u32) -> Option<String> {
         _ => (is_pair, whom),
     };
     let mut sort = bed.sort(if detached { &["--detach"] } else { &[] });
-    let Some(id) = bed.at_or(stage, have_ended) else {
+    let Some(id) = bed.at_or(stage, are_done) else {
         assert!(tries > 0, "{what}: nobody was seen there");
         drop((bed, sort));
         return one((stage, fault, whom), tries - 1);

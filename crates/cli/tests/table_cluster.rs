@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::nodes::Nodes;
 use support::resp::{Client, scan_while_others_change};
-use support::{skipped, until};
+use support::{free_ports, skipped, until};
 use thalweg::table::{Answer, ClusterOptions, Condition, Error, Operation, Table, Tables, Variant};
 use thalweg_api::{Check, TableShare, TableStatus, from_json};
 use thalweg_base::rng::Rng;
@@ -280,9 +280,7 @@ fn a_node_that_does_not_answer_is_named_and_a_change_there_is_uncertain() {
 
 /// Two nodes, with 10 and 20 MiB for tables, that serve Redis clients at these ports.
 fn with_resp() -> (Nodes, Vec<u16>) {
-    let held: Vec<_> = (0..2).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let ports: Vec<u16> = held.iter().map(|one| one.local_addr().unwrap().port()).collect();
-    drop(held);
+    let ports = free_ports(2);
     let mut nodes = Nodes::made(&ports.iter().map(|port| format!("resp={port}")).collect::<Vec<_>>());
     for i in 1..=2 {
         let (child, pid) =
@@ -536,9 +534,7 @@ fn redis_py_works_on_three_nodes() {
     if !python.exists() {
         return skipped("there is no redis-py; ./test installs it");
     }
-    let held: Vec<_> = (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let ports: Vec<u16> = held.iter().map(|one| one.local_addr().unwrap().port()).collect();
-    drop(held);
+    let ports = free_ports(3);
     let words: Vec<String> = ports.iter().map(|port| format!("resp={port}")).collect();
     let mut nodes = Nodes::made(&words);
     std::fs::write(nodes.place.0.join("own/hosts/n1/resp-password"), "open sesame\n").unwrap();

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use support::sshd::{Sshd, free_port};
-use support::{Outcome, Place, until};
+use support::sshd::Sshd;
+use support::{Outcome, Place, free_ports, until};
 use thalweg::table::{ClusterOptions, Table, Tables};
 use thalweg::volume::{File, Registry, Volume};
 use thalweg_api::{ClusterReport, HostSteps, NodeStatus, from_json};
@@ -58,7 +58,7 @@ impl Cluster {
         assert_ne!(ours, theirs);
         let hosts = HOSTS.map(|host| {
             std::fs::create_dir_all(place.0.join("data").join(host)).unwrap();
-            format!("{host}=127.0.0.1:{},data={}/data/{host}", free_port(), place.0.display())
+            format!("{host}=127.0.0.1:{},data={}/data/{host}", free_ports(1)[0], place.0.display())
         });
         let args = ["cluster", "init", "river", &hosts[0], &hosts[1], &hosts[2], "--identity", "own"];
         place.run(&args).is_done();

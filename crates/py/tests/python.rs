@@ -65,7 +65,7 @@ fn install(root: &Path, tools: &Path, place: &Path, path: &str) {
         command.args(args).current_dir(root).env("PATH", path);
         // The profile of tests has this level, so that what they are built from is used again.
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
-        // Build scripts that ask for what cargo told this program would run again.
+        // With what cargo has told this program about its package, ring would be built again: see xtask's `command`.
         let names = std::env::vars_os().map(|(name, _)| name);
         let told = |name: &str| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_");
         names.filter(|name| name.to_str().is_some_and(told)).for_each(|name| _ = command.env_remove(name));

@@ -194,7 +194,11 @@ pub enum BadFile {
     #[error("{0} clients, and a cluster has at most {CLIENTS_MAX}")]
     Clients(usize),
     /// The silence after which a peer counts as dead is too short or too long.
-    #[error("dead after {ms} ms; write a time from {} ms to {} s", DEAD_MS.start(), DEAD_MS.end() / 1000)]
+    #[error(
+        "a host cannot count as dead after {ms} ms; write a time from {}ms to {}m",
+        DEAD_MS.start(),
+        DEAD_MS.end() / 60_000
+    )]
     DeadAfter {
         /// The silence in milliseconds.
         ms: u64,

@@ -29,9 +29,9 @@ pub struct Timeouts {
     pub dead_ms: u64,
 }
 
-/// The silence after which a peer is considered dead, where nothing else is said.
+/// The silence in milliseconds after which a peer is considered dead, unless its cluster file has another time.
 const DEAD_MS: u64 = 5_000;
-/// How many signs of life of a peer may be missing.
+/// The signs of life that a peer gives in that time.
 const PINGS: u64 = 5;
 
 impl Default for Timeouts {

@@ -46,19 +46,14 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A program in the root, without what cargo tells this program about its own package. Build scripts that ask for that,
-/// as the one of ring does, would run again whenever it differs, and what depends on them would be built again.
+/// A program in the root, without the variables in which cargo tells this program about its own package. The build
+/// script of ring depends on them: if they change, it runs again, and all that depends on ring is built again.
 fn command(root: &Path, program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root);
-    for (name, _) in std::env::vars_os() {
-        let is_of_the_package = name
-            .to_str()
-            .is_some_and(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_"));
-        if is_of_the_package {
-            command.env_remove(name);
-        }
-    }
+    let names = std::env::vars_os().map(|(name, _)| name);
+    let told = |name: &str| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_");
+    names.filter(|name| name.to_str().is_some_and(told)).for_each(|name| _ = command.env_remove(name));
     command
 }
 

@@ -67,7 +67,7 @@ fn files(of: &Path, found: &mut Vec<PathBuf>) {
 fn shown(case: &Case, cluster: Option<&Nodes>) -> String {
     let (place, identity) = (&Place::new(), cluster.map(|nodes| nodes.place.0.join("own")));
     let mut places = vec![(&*place.0, "PLACE")];
-    let mut variables = "export HOME=$PWD; ".to_string();
+    let mut variables = "unset XDG_CONFIG_HOME; export HOME=$PWD; ".to_string();
     if let Some(identity) = &identity {
         places.push((identity, "IDENTITY"));
         write!(variables, "export THALWEG_IDENTITY={}; ", identity.display()).unwrap();

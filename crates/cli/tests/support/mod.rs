@@ -12,9 +12,10 @@ pub(crate) mod sshd;
 pub(crate) mod tables;
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use thalweg_base::clock::Stopwatch;
@@ -44,8 +45,14 @@ impl Place {
 
     /// The command, to be started here.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
-        command.args(args).current_dir(&self.0).stdin(Stdio::null());
+        self.program(env!("CARGO_BIN_EXE_thalweg"), args)
+    }
+
+    /// A program, to be started here, with settings of this place and not those of whoever runs the tests.
+    fn program(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(&self.0).env("XDG_CONFIG_HOME", self.0.join("settings"));
+        command.stdin(Stdio::null());
         command
     }
 
@@ -68,9 +75,8 @@ impl Place {
     pub(crate) fn shell(&self, line: &str) -> Outcome {
         let (out, err) = (self.0.with_extension("out"), self.0.with_extension("err"));
         let file = |path: &Path| std::fs::File::create(path).expect("the target directory can be written");
-        let mut bash = Command::new("bash");
-        bash.arg("-c").arg(line).env("T", env!("CARGO_BIN_EXE_thalweg")).current_dir(&self.0);
-        bash.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err));
+        let mut bash = self.program("bash", &["-c", line]);
+        bash.env("T", env!("CARGO_BIN_EXE_thalweg")).stdout(file(&out)).stderr(file(&err));
         let bash = bash.spawn().expect("bash starts");
         // The peak memory that the kernel reports for an ended process may be that of its parent, which is this
         // process.
@@ -140,6 +146,22 @@ pub(crate) fn may_give_away() -> bool {
         skipped("only root may give files away");
     }
     may
+}
+
+/// Ports that nobody listens on, different from those of other calls. They lie below those that the kernel gives to
+/// connections, one of which could take a port before the test does.
+pub(crate) fn free_ports(count: usize) -> Vec<u16> {
+    const FIRST: u16 = 20_000;
+    const PORTS: u16 = 12_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Programs that start one after the other begin at different ports.
+    let begin = std::process::id() % 200 * 60;
+    let next = || (begin + u32::from(NEXT.fetch_add(1, Ordering::Relaxed))) % u32::from(PORTS);
+    let ports = std::iter::repeat_with(|| FIRST + next() as u16).take(PORTS.into());
+    let free: Vec<u16> =
+        ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).take(count).collect();
+    assert_eq!(free.len(), count, "ports are free");
+    free
 }
 
 /// Waits until the condition holds, which should be soon.

@@ -4,13 +4,11 @@
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use thalweg_api::{ClusterReport, JobList, NodeReady, from_json};
 
-use super::{Outcome, Place};
+use super::{Outcome, Place, free_ports};
 
 /// A cluster of nodes on this machine.
 pub(crate) struct Nodes {
@@ -103,24 +101,11 @@ impl Nodes {
     }
 }
 
-/// Ports that nobody listens on. They lie below those that the kernel gives to connections, which could take one before
-/// the node does.
-fn free_ports(count: usize) -> Vec<u16> {
-    const FIRST: u32 = 20_000;
-    const PORTS: u32 = 12_000;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let start = std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(64, Ordering::Relaxed));
-    let ports = (0..PORTS).map(|i| FIRST + start.wrapping_add(i) % PORTS);
-    let free = ports.filter(|port| TcpListener::bind(("127.0.0.1", *port as u16)).is_ok());
-    free.take(count).map(|port| port as u16).collect()
-}
-
 impl Drop for Nodes {
     fn drop(&mut self) {
         // Those that a test has stopped would not end.
-        for pid in &self.pids {
-            let _ = std::process::Command::new("kill").args(["-CONT", &pid.to_string()]).output();
-        }
+        let pids = self.pids.iter().map(ToString::to_string);
+        let _ = std::process::Command::new("kill").arg("-CONT").args(pids).output();
         // Ended by a signal, not killed, so that they end what they run.
         self.running.iter().for_each(terminate);
         for child in &mut self.running {

@@ -3,11 +3,11 @@
 //! Invariant: the test starts and ends it; it listens on this machine only, and accepts only the test's key.
 #![allow(dead_code)] // Each program of tests uses its part.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{Outcome, Place, until};
+use super::{Outcome, Place, free_ports, until};
 
 /// A server that accepts one key. Its users have the home directory `home` and find this program by its name.
 pub(crate) struct Sshd {
@@ -18,11 +18,6 @@ pub(crate) struct Sshd {
     pub(crate) port: u16,
 }
 
-/// A port that nobody uses.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 impl Sshd {
     /// Starts it in a place; `None`, with a note, where the program does not exist.
     pub(crate) fn start(place: &Place) -> Option<Sshd> {
@@ -31,7 +26,7 @@ impl Sshd {
             super::skipped("there is no sshd; install openssh-server");
             return None;
         };
-        let (dir, port) = (place.0.display().to_string(), free_port());
+        let (dir, port) = (place.0.display().to_string(), free_ports(1)[0]);
         let keys = "for k in host user wrong; do ssh-keygen -q -t ed25519 -N '' -f $k; done";
         place.shell(&format!("mkdir home path; ln -s $T path/thalweg; {keys}")).is_done();
         // The directory for its privilege separation, if it runs as root.

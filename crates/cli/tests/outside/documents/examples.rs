@@ -14,10 +14,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use super::super::support::{Place, run};
+use super::super::support::{Place, free_ports, run};
 
 /// Each page is a test of its own, and a page that is not listed is an error.
 macro_rules! pages {
@@ -222,11 +221,8 @@ fn elsewhere(script: &str, place: &Path) -> String {
             script = script.replace(&format!("{before}/{folder}"), &there);
         }
     }
-    // All are held open at the same time, so that they differ.
-    let held: Vec<TcpListener> = (0..9).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    for (i, listener) in held.iter().enumerate() {
-        let port = listener.local_addr().unwrap().port();
-        script = script.replace(&format!(":710{}", i + 1), &format!(":{port}"));
+    for (i, port) in (1..).zip(free_ports(9)) {
+        script = script.replace(&format!(":710{i}"), &format!(":{port}"));
     }
     script
 }
