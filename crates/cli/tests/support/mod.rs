@@ -13,9 +13,12 @@ pub(crate) mod tables;
 
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use thalweg_base::clock::Stopwatch;
@@ -148,20 +151,21 @@ pub(crate) fn may_give_away() -> bool {
     may
 }
 
-/// Ports that nobody listens on, different from those of other calls. They lie below those that the kernel gives to
-/// connections, one of which could take a port before the test does.
+/// Ports that nobody listens on. This process keeps them: no other program of tests gets one before it ends. They lie below
+/// those that the kernel gives to connections.
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
-    const FIRST: u16 = 20_000;
-    const PORTS: u16 = 12_000;
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Programs that start one after the other begin at different ports.
-    let begin = std::process::id() % 200 * 60;
-    let next = || (begin + u32::from(NEXT.fetch_add(1, Ordering::Relaxed))) % u32::from(PORTS);
-    let ports = std::iter::repeat_with(|| FIRST + next() as u16).take(PORTS.into());
-    let free: Vec<u16> =
-        ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).take(count).collect();
-    assert_eq!(free.len(), count, "ports are free");
-    free
+    static KEPT: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    let is_ours = |port: &u16| {
+        // Who holds the socket of this name, which is no file, has the port.
+        let name = SocketAddr::from_abstract_name(format!("thalweg-test-port-{port}")).expect("it is short");
+        let Ok(kept) = UnixListener::bind_addr(&name) else { return false };
+        let is_free = TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        KEPT.lock().expect("no holder panics").push(kept);
+        is_free
+    };
+    let ports: Vec<u16> = (20_000..32_000).filter(is_ours).take(count).collect();
+    assert_eq!(ports.len(), count, "ports are free");
+    ports
 }
 
 /// Waits until the condition holds, which should be soon.
